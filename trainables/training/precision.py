@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -38,7 +39,10 @@ def quiet_cpu() -> None:
 
 
 def _ask_for_large_pages(libc: ctypes.CDLL) -> None:
-    """The heap grows by a block that is never touched, is marked, and is free again: so it takes no memory yet."""
+    """The heap grows by a block that is never touched, is marked, and is free again. That takes no memory, but addresses: none
+    are taken where they are limited."""
+    if any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)):
+        return
     libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
     libc.free.argtypes = [ctypes.c_void_p]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
