@@ -21,14 +21,8 @@ from trainables.convolution import (
     packed_same,
 )
 from trainables.decoders import CNN, build_decoder
-from trainables.training.precision import quiet_cpu
 
 RUNS = 3
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def values(model: CNN, codes: Tensor, wanted: Tensor, fast: bool = True, half: bool = False) -> dict[str, Tensor]:

@@ -13,12 +13,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainables.lowrank import POSITIVE_LENGTH, LowRank, _Render, entropy_terms, variance_terms
-from trainables.training.precision import quiet_cpu
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def made(N: int = 6, rank: int = 4, channels: int = 2, depth: int = 2, seed: int = 0, **more: Any) -> LowRank:

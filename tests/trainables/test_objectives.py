@@ -28,7 +28,6 @@ from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.pack_size import best_pack_size
 from trainables.training.packs import Pack
-from trainables.training.precision import quiet_cpu
 from trainables.training.result import RunResult
 from trainables.training.schedule import batch_indices
 from trainables.training.seeds import stream, stream_seed
@@ -36,11 +35,6 @@ from trainables.training.stopping import class_entropy
 
 POINTS, CLASSES = 100, 3
 DECAY = 0.8
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 class Regressor(nn.Sequential):

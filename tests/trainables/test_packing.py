@@ -31,12 +31,6 @@ from trainables.training.loop import Training
 from trainables.training.memory import is_out_of_memory
 from trainables.training.pack_size import best_pack_size
 from trainables.training.packs import Pack
-from trainables.training.precision import quiet_cpu
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def bumps(decoder: str, **changes: Any) -> RunSpec:

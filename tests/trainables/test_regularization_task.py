@@ -17,15 +17,9 @@ from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training.loop import Training
-from trainables.training.precision import quiet_cpu
 from trainables.training.result import RunResult
 
 TASK = RegularizationTask()
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def spec(**changes: Any) -> RunSpec:

@@ -19,14 +19,8 @@ from trainables.task import Split, Task
 from trainables.training import pack_size as packing
 from trainables.training.loop import Training
 from trainables.training.pack_size import best_pack_size
-from trainables.training.precision import quiet_cpu
 
 TASK = RotationTask()
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def spec(**changes: Any) -> RunSpec:

@@ -12,7 +12,6 @@ from trainables.training import stopping
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
-from trainables.training.precision import quiet_cpu
 from trainables.training.result import RunResult
 from trainables.training.stopping import (
     LEARNED,
@@ -174,7 +173,6 @@ def test_the_variance_of_equal_targets_is_their_mean_square_whatever_is_rounded(
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_failing_run_is_given_up_early_with_the_same_verdict(seed: int) -> None:
-    quiet_cpu()
     fields = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "N": 12, "data_count": 15, "decoder": "mlp", "width": 64}
     run = RunSpec(**fields, seed=seed, max_steps=1500, options=tuple(BumpTask.defaults.items()))
     training = Training(run, BumpTask())
@@ -216,7 +214,6 @@ class Memory:
 
 @pytest.mark.slow(2)
 def test_a_run_that_memorizes_and_stays_at_chance_is_trained_to_the_end() -> None:
-    quiet_cpu()
     spec = RunSpec(
         task="tests:Memory", dataset="sums", N=11, data_count=60, seed=0, decoder="mlp", depth=1, width=64, lr=3e-3,
         encoding="one-hot", max_steps=600,
@@ -246,7 +243,6 @@ def alone(spec: RunSpec, state: dict[str, object] | None = None) -> tuple[Traini
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_run_that_was_given_up_goes_on_to_the_bits_of_one_that_never_was(seed: int) -> None:
-    quiet_cpu()
     early, given_up = alone(failing(seed))
     assert given_up.reason == "converged"
     saved = {"training": early.state_to_the_end(), "seconds": 1.0}
@@ -263,7 +259,6 @@ def test_a_run_that_was_given_up_goes_on_to_the_bits_of_one_that_never_was(seed:
 
 @pytest.mark.slow(3)
 def test_runs_of_a_pack_are_given_up_and_go_on_as_alone() -> None:
-    quiet_cpu()
     together = [Training(spec, BumpTask()) for spec in (failing(0), failing(1), failing(2).to_the_end())]
     Pack(together).advance()
     assert [run.reason for run in together] == ["converged", "converged", "budget"]
@@ -279,7 +274,6 @@ def test_runs_of_a_pack_are_given_up_and_go_on_as_alone() -> None:
 
 
 def test_a_target_run_ends_at_its_passage_as_an_early_one_does() -> None:
-    quiet_cpu()
     early, first = alone(failing(data_count=100))
     full, second = alone(failing(data_count=100).to_the_end())
     assert first.status == "passed"

@@ -32,11 +32,6 @@ from trainables.training.stopping import EVAL_EVERY
 TASK = BumpTask()
 
 
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
-
-
 def spec(**changes: Any) -> RunSpec:
     options = {**TASK.defaults, **changes.pop("options", {})}
     fields = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "N": 8, "data_count": 20, "seed": 0, "width": 16}

@@ -26,17 +26,11 @@ from trainables.settings import complete, read_settings, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task, load_task
 from trainables.training.loop import Training
-from trainables.training.precision import quiet_cpu
 from trainables.training.seeds import stream, stream_seed
 
 WITH_JEPA: dict[str, Scalar] = {"decoder": "maskgit", "jepa": 0.6}
 ON_CODES: list[dict[str, Scalar]] = [{}, *({"decoder": decoder} for decoder in ("maskgit", "givt", "mar")), WITH_JEPA]
 HEADS: list[dict[str, Scalar]] = [*ON_CODES, *({"decoder": decoder, "encoding": "vae"} for decoder in ("dit", "givt", "mar"))]
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 @cache

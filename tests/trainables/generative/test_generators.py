@@ -26,7 +26,6 @@ from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
-from trainables.training.precision import quiet_cpu
 from trainables.training.seeds import stream
 
 TOKENS, CODES, CHANNELS = 6, 5, 3
@@ -42,11 +41,6 @@ OF_DIFFUSERS = {
 """What `DDIMScheduler` of diffusers 0.35.2 makes of the numbers -2, -1, 0, 1, 2 in float64, if a network predicts `rule`: 500
 times, linear betas from 1e-4 to 0.02, timestep_spacing="trailing", clip_sample=False, set_alpha_to_one=True, eta=0; with
 rescale_betas_zero_snr=True for `zero-snr`."""
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def rule(x: Tensor, time: int) -> Tensor:

@@ -24,7 +24,6 @@ from trainables.spec import RunSpec, Scalar
 from trainables.task import Split
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
-from trainables.training.precision import quiet_cpu
 from trainables.training.seeds import stream
 
 LAMBDA = 0.6
@@ -33,11 +32,6 @@ HEADS: dict[str, Callable[..., nn.Module]] = {
     "maskgit": partial(maskgit, depth=3),
 }
 BOTH = pytest.mark.parametrize("head", HEADS)
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def some(head: str, seed: int = 0, **settings: object) -> nn.Module:

@@ -16,15 +16,9 @@ from trainables.generative.givt import FIRST_SCALE, GIVT, LEAST_SCALE, Mixture
 from trainables.generative.mar import Head
 from trainables.generative.masking import MaskedTrunk, drawn_masks
 from trainables.task import Split
-from trainables.training.precision import quiet_cpu
 from trainables.training.seeds import stream
 
 HEADS = pytest.mark.parametrize("model", [givt(), mar(), mar(predicts="eps", input_scale=0.5)], ids=["givt", "mar", "eps"])
-
-
-@pytest.fixture(autouse=True)
-def _one_quiet_thread() -> None:
-    quiet_cpu()
 
 
 def latents(n: int = 20) -> Tensor:
