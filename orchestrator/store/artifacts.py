@@ -14,8 +14,7 @@ from typing import Any, Self
 import safetensors
 
 from orchestrator.store.bucket import Bucket, place_of
-from orchestrator.store.place import Item, Result, UnreadableError
-from orchestrator.store.remote import Tell, tell_on_stderr
+from orchestrator.store.place import Item, Result, Tell, UnreadableError, tell_on_stderr
 
 PACK_SIZES = "pack-sizes.json"
 LARGEST_PACK = 4096

@@ -11,8 +11,8 @@ from pathlib import Path
 from orchestrator.store.folder import OPENING, Folder, disk_error, files_among
 from orchestrator.store.leases import Lease
 from orchestrator.store.locks import StoreLocks
-from orchestrator.store.place import Item, Place, Result, Stamp, StoreError
-from orchestrator.store.remote import URI, Remote, RemoteError, Tell, tell_on_stderr, wrong_with
+from orchestrator.store.place import Item, Place, Result, Stamp, StoreError, Tell, tell_on_stderr
+from orchestrator.store.remote import URI, Remote, RemoteError, wrong_with
 
 BYTES_PER_GROWN_PART = 1 << 20
 """In a bucket, where every version of a part begins with the former one."""
@@ -35,7 +35,7 @@ def place_of(path: str | Path, tell: Tell = tell_on_stderr) -> Place:
     """The place that a path or URI means.
 
     Args:
-        tell: is given a line when a wait for a bucket gets long, and one when it is over.
+        tell: is given a line when a wait for a bucket, or for another process, gets long, and one when a bucket is back.
 
     Raises:
         StoreError: it means none.
@@ -47,7 +47,7 @@ def place_of(path: str | Path, tell: Tell = tell_on_stderr) -> Place:
     if "://" in str(path):
         given = "one with @ in it" if "@" in str(path) else path  # perhaps after a password
         raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not {given}")
-    return Folder(Path(path))
+    return Folder(Path(path), tell=tell)
 
 
 class Bucket:
@@ -66,7 +66,7 @@ class Bucket:
         except RemoteError as error:
             raise _in_words(error, OPENING, uri) from error
         self.location, self.path = self.remote.uri, self.remote.mirror
-        self._mirror = Folder(self.path, self.location)
+        self._mirror = Folder(self.path, self.location, tell)
         self.notices = self._mirror.notices
         self._lease: Lease | None = None
         self._absent: set[str] = set()

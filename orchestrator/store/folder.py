@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator.errors import printable
-from orchestrator.store.locks import StoreLocks
-from orchestrator.store.place import Item, Result, Stamp, StoreError, UnreadableError
+from orchestrator.store.locks import SLOW_SECONDS, StoreLocks
+from orchestrator.store.place import Item, Result, Stamp, StoreError, Tell, UnreadableError, tell_on_stderr
 
 BYTES_PER_PART = 2 << 20
 LONGEST_NAME = 150
@@ -46,16 +46,18 @@ class Folder:
 
     Args:
         location: as users know it, if not by its path.
+        tell: is given a line when a wait for another process gets long.
     """
 
     bytes_per_part = BYTES_PER_PART
     waited = 0.0
 
-    def __init__(self, path: Path, location: str | None = None) -> None:
+    def __init__(self, path: Path, location: str | None = None, tell: Tell = tell_on_stderr) -> None:
         self.path = path
         self.location: str | Path = path if location is None else location
         self.notices: list[str] = []
         self._sealed = ""
+        self._tell = tell
         self._locks: StoreLocks | None = None
         self._found = identity(path)
         """The folder that this is, once there is one."""
@@ -71,8 +73,15 @@ class Folder:
             except (FileNotFoundError, NotADirectoryError):
                 make_folder(self.path)
                 self._locks = StoreLocks.open(self.path / ".lock")
+            self._locks.tell = self._tell_of_wait
             self._found = identity(self.path)
         return self._locks
+
+    def _tell_of_wait(self) -> None:
+        self._tell(
+            f"another process has been writing to {printable(str(self.location))} for {SLOW_SECONDS:g} s, and this one waits: "
+            "perhaps it was stopped with Ctrl-Z (continue it with fg, or end it), or the disk is very slow"
+        )
 
     def _check_lock(self) -> None:
         """

@@ -10,7 +10,7 @@ import re
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -19,6 +19,8 @@ Kind = Literal["launch", "part", "run"]
 _RANGE: dict[Kind, int] = {"launch": 1 << 56, "part": 2 << 56, "run": 3 << 56}
 _APPEND_BYTE = 0
 _COPY = re.compile(rb"([0-9a-f]{12}) (\d{1,20}) ([0-9a-f]{12}|-)\n")
+SLOW_SECONDS = 10.0
+"""A change of the rows takes some hundredths of a second. Who waits longer for that of another process says so."""
 _LONGEST = 100
 """Bytes that are read of the file."""
 UNKNOWN = "-"
@@ -55,6 +57,8 @@ class StoreLocks:
     def __init__(self, name: str) -> None:
         self._name, self._users = name, 0
         self.token = secrets.token_hex(6)
+        self.tell: Callable[[], object] = lambda: None
+        """Called once when a wait for another process that is `appending` gets long."""
         self._held: set[int] = set()
         self._guard = threading.Lock()
         self._threads = threading.Lock()
@@ -83,7 +87,14 @@ class StoreLocks:
             FileNotFoundError: the lock file was removed or replaced, so that it no longer excludes anybody.
         """
         with self._threads:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _APPEND_BYTE)
+            if not self._try(_APPEND_BYTE):
+                slow = threading.Timer(SLOW_SECONDS, self.tell)
+                slow.daemon = True
+                slow.start()
+                try:
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _APPEND_BYTE)
+                finally:
+                    slow.cancel()
             try:
                 self.check(self._name)
                 yield
@@ -126,12 +137,17 @@ class StoreLocks:
         with self._guard:
             if offset in self._held:
                 return False
-            try:
-                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
-            except (BlockingIOError, PermissionError):
+            if not self._try(offset):
                 return False
             self._held.add(offset)
             return True
+
+    def _try(self, offset: int) -> bool:
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
 
     def free(self, kind: Kind, name: str) -> None:
         """Unlock what `take` locked; nothing happens if it is not held."""

@@ -6,6 +6,7 @@ A file is known by its name below the place, such as `weights/KEY.safetensors`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +18,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Stamp = tuple[int, int, int]
 """Inode, size and modification time: a file that was replaced has another."""
+Tell = Callable[[str], object]
+"""Is given a line, by whatever thread waits, when a wait gets long."""
+
+
+def tell_on_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 class StoreError(Exception):

@@ -17,7 +17,6 @@ import re
 import secrets
 import shutil
 import stat
-import sys
 import tempfile
 import threading
 import time
@@ -31,7 +30,7 @@ from urllib.parse import parse_qs
 import pyarrow as pa
 from pyarrow import fs
 
-from orchestrator.store.place import Item, Result
+from orchestrator.store.place import Item, Result, Tell, tell_on_stderr
 
 URI = re.compile(r"(s3|gs|gcs):/+([^/?]+)(?:/([^?]*))?(\?.*)?$")
 AT_ONCE = 16
@@ -56,7 +55,6 @@ LONGEST_NAME = 200
 CACHE = "sweep-orchestrator"
 """The folder of the mirrors, among the caches of the user."""
 
-Tell = Callable[[str], object]
 Found = tuple[int, int]
 """Size and modification time (ns, of the server) of an object."""
 
@@ -123,10 +121,6 @@ def wrong_with(uri: str) -> str | None:
         meant = posixpath.normpath(f"/{prefix}").strip("/")
         return f"a path in a bucket has no steps . and .., so give {'/'.join(filter(None, (f'{scheme}://{bucket}', meant)))}"
     return None
-
-
-def tell_on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Remote:

@@ -26,9 +26,8 @@ from orchestrator.errors import printable
 from orchestrator.store.artifacts import Artifacts
 from orchestrator.store.contents import FAILED, checked, choose, ended_well
 from orchestrator.store.parts import slices, take
-from orchestrator.store.place import StoreError
+from orchestrator.store.place import StoreError, Tell, tell_on_stderr
 from orchestrator.store.reader import LostPartError, Reader
-from orchestrator.store.remote import Tell, tell_on_stderr
 from orchestrator.store.rows import SCHEMA, Row, decode, encode
 from orchestrator.store.turns import turns_of
 from orchestrator.store.writer import Writer

@@ -9,6 +9,8 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +23,7 @@ import orchestrator.store.parts as parts_module
 from analysis.measures.quantity import Quantity
 from orchestrator.store import Artifacts, MeasureTable, Question, ResultStore, StoreError, save_question
 from orchestrator.store.bucket import Bucket
+from orchestrator.store.folder import Folder
 from orchestrator.store.locks import StoreLocks
 from orchestrator.store.measures import encode
 from orchestrator.store.register import Register
@@ -417,3 +420,35 @@ def test_a_disk_that_cannot_sync_folders_does_without(tmp_path: Path, monkeypatc
         with pytest.raises(StoreError, match="Input/output error"):
             store.save_checkpoint(KEY, b"c")
     assert len(plain_keys(tmp_path / "s")) == 1
+
+
+def test_who_waits_for_a_process_that_was_stopped_as_it_wrote_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"""
+from pathlib import Path
+from orchestrator.store.folder import Folder
+from orchestrator.store.locks import StoreLocks
+with StoreLocks.open(Path({str(tmp_path / ".lock")!r})).appending():
+    print("holds", flush=True)
+    input()
+"""
+    monkeypatch.setattr("orchestrator.store.locks.SLOW_SECONDS", 0.2)
+    told = list[str]()
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "holds\n"
+
+        def tell(text: str) -> None:
+            told.append(text)
+            assert other.stdin is not None
+            other.stdin.write("go on\n")
+            other.stdin.flush()
+
+        folder = Folder(tmp_path, tell=tell)
+        with folder.locks.appending():
+            assert len(told) == 1
+        with folder.locks.appending():
+            time.sleep(0.4)
+    assert told == [one for one in told if f"another process has been writing to {tmp_path} for" in one and "Ctrl-Z" in one]
+    assert len(told) == 1, "nothing is said where there is no wait"
+    folder.close()
