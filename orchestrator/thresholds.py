@@ -216,9 +216,9 @@ class ThresholdStudy(PlainStudy):
         return Work([run for one in left for run in ((one.probe, one.probes), (one.audit, one.audits))], chains)
 
     def _pace(self, rows: Rows) -> Pace:
-        """How long runs take. What N means to a program is not known, nor what it trains on, so nothing is assumed of its
-        time."""
-        return Pace.of(self._timed_runs(rows), 0.0) if self.of_program else Pace.of(self._timed_runs(rows), on_gpu=rows.on_gpu)
+        """How long runs take. What N means to a program is not known, nor what it trains on, so only its runs tell how its time
+        grows."""
+        return Pace.of(self._timed_runs(rows), None) if self.of_program else Pace.of(self._timed_runs(rows), on_gpu=rows.on_gpu)
 
     def _timed_runs(self, rows: Rows) -> list[Row]:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""

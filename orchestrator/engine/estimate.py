@@ -28,6 +28,8 @@ PATIENCE = 60.0
 """Seconds of timing from which on no further value of a setting is timed that can be guessed."""
 APART = 1.5
 """Two sizes tell how a step grows if the larger one is at least so many times the smaller one."""
+STEEPEST = 3.0
+"""The highest power of N with which the time of a program is taken to grow."""
 
 SHORT = 0.25
 """Runs are short if all of their size have less than this share of the steps of the longest run of their network."""
@@ -118,7 +120,7 @@ class Mean:
 
 @dataclass(slots=True)
 class StepTimes:
-    """Seconds of an optimizer step of any run.
+    """Seconds of an optimizer step of any run, or of the whole of a program's run, which counts as one step.
 
     It is the mean over all steps of the finished runs of the same network, settings and size, or of the same network and size,
     if none has the same settings (those of `_setting`). Of other sizes of that network it is a part that is the same for all,
@@ -130,7 +132,8 @@ class StepTimes:
     step: see `_paces`.
     """
 
-    power: float = 2.0
+    power: float | None = 2.0
+    """None: that of which sizes well apart tell, from 0 to STEEPEST; 0 where there are none."""
     on_gpu: Callable[[str], bool] | None = None
     _known: dict[Shape, dict[int, Mean]] = field(default_factory=dict)
     """By network and N."""
@@ -142,7 +145,7 @@ class StepTimes:
     """Seconds that timing took."""
 
     @classmethod
-    def of(cls, rows: Iterable[Row], power: float = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Self:
+    def of(cls, rows: Iterable[Row], power: float | None = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Self:
         """From finished runs; those without a step tell nothing."""
         known, settings = dict[Shape, dict[int, list[Mean]]](), dict[Shape, dict[int, list[Mean]]]()
         for row in rows:
@@ -241,11 +244,14 @@ class StepTimes:
         low, high = min(sizes), max(sizes)
         if low < spec.N < high:
             low, high = max(N for N in sizes if N <= spec.N), min(N for N in sizes if N >= spec.N)
-            return _line(spec.N, {N: sizes[N].value for N in (low, high)}, self.power)
+        at_low, at_high = sizes[low].value, sizes[high].value
+        power = _growth(low, at_low, high, at_high) if self.power is None else self.power
+        if low < spec.N < high:
+            return _line(spec.N, {low: at_low, high: at_high}, power)
+        if self.power is not None and spec.N not in (low, high) and high / low >= APART:
+            return _beyond(spec.N, low, at_low, high, at_high, power)
         nearest = low if low >= spec.N else high
-        if self.power and nearest != spec.N and high / low >= APART:
-            return _beyond(spec.N, low, sizes[low].value, high, sizes[high].value, self.power)
-        return sizes[nearest].value * (spec.N / nearest) ** self.power
+        return sizes[nearest].value * (spec.N / nearest) ** power
 
     def _on_gpu(self, decoder: str) -> bool:
         return self.on_gpu is not None and self.on_gpu(decoder)
@@ -306,6 +312,13 @@ def _line(N: float, at: Mapping[float, float], power: float) -> float:
     return at_low + (at_high - at_low) * (N**power - low**power) / (high**power - low**power)
 
 
+def _growth(low: float, at_low: float, high: float, at_high: float) -> float:
+    """The power of N with which seconds grow from one size to another, at most STEEPEST; 0 if the sizes are not well apart."""
+    if low * APART > high or at_low <= 0:
+        return 0.0
+    return min(math.log(max(at_high, at_low) / at_low) / math.log(high / low), STEEPEST)
+
+
 def _beyond(N: float, low: float, at_low: float, high: float, at_high: float, power: float) -> float:
     """Seconds at N below or above two sizes: by their line. If it falls, those of the nearer size. If it is below zero at 0,
     they grow with a higher power, as the two sizes tell, by at most 1.
@@ -335,7 +348,7 @@ class Pace:
     """By data set and N."""
 
     @classmethod
-    def of(cls, runs: Sequence[Row], power: float = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Pace:
+    def of(cls, runs: Sequence[Row], power: float | None = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Pace:
         steps: dict[str, dict[int, Mean]] = {}
         for row in runs:
             steps.setdefault(row["dataset"], {}).setdefault(row["N"], Mean()).add(row["steps"])

@@ -1,7 +1,7 @@
 """How long runs take: judged by finished runs like them."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,10 +137,21 @@ def test_too_little_memory_for_a_second_size_leaves_the_first(monkeypatch: pytes
     assert times(spec(16)) == pytest.approx(4e-3)
 
 
-def test_a_size_of_which_nothing_is_assumed_takes_as_long_as_the_nearest() -> None:
-    times = StepTimes.of([row(1.0, 100), row(1.6, 100, N=32)], power=0.0)
-    assert times(spec(8)) == pytest.approx(0.01)
-    assert times(spec(64)) == pytest.approx(0.016)
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({16: 12.8}, {8: 12.8, 64: 12.8}),  # one size tells nothing of others
+        ({16: 12.8, 20: 20.0}, {8: 12.8, 64: 20.0}),  # nor do two that are not well apart
+        ({4: 0.8, 8: 3.2, 16: 12.8}, {2: 0.2, 6: 1.8, 16: 12.8, 32: 51.2, 64: 204.8}),
+        ({4: 3.0, 8: 2.0}, {2: 3.0, 16: 2.0}),  # a program is not taken to be faster with a larger size
+        ({4: 1.0, 8: 64.0}, {16: 512.0}),  # the sixth power is not believed
+    ],
+)
+def test_how_the_time_of_a_program_grows_is_told_by_sizes_well_apart(
+    known: Mapping[int, float], expected: Mapping[int, float]
+) -> None:
+    times = StepTimes.of([row(seconds, 1, N=N) for N, seconds in known.items()], power=None)
+    assert {N: times(spec(N)) for N in expected} == pytest.approx(expected)
 
 
 def test_another_network_is_better_than_nothing() -> None:
