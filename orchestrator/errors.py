@@ -44,6 +44,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def of_asked(done: int, asked: int, what: str) -> str:
+    """`3 of 4 trials`; `5 trials (4 asked for)` where the store has more."""
+    return f"{counted(done, what)} ({asked:,} asked for)" if done > asked else f"{done:,} of {counted(asked, what)}"
+
+
 def storable(text: str) -> str:
     """The text of an exception as every file takes it, without the middle of a very long one. Half a letter, as Python makes of
     a file name that is not UTF-8, is escaped."""

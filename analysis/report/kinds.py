@@ -19,7 +19,7 @@ from analysis.threshold_notes import notes
 from orchestrator.command.files import whole_letters
 from orchestrator.command.recipe import varied_in
 from orchestrator.command.searched import PARTS
-from orchestrator.errors import counted
+from orchestrator.errors import counted, of_asked
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.axes import samples_of
 from orchestrator.searches.bracket import ThresholdResult
@@ -196,7 +196,7 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
         question,
         title_of(question),
         state,
-        f"{done} of {search.tuning.trials} trials, {counted(len(keys), 'run')}",
+        f"{of_asked(done, search.tuning.trials, 'trial')}, {counted(len(keys), 'run')}",
         [*answer.lines(), *doubts * search.finished(rows)],
         keys,
         _trial_sheets(answer, search, rows),
@@ -248,7 +248,7 @@ def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -
         sheets += _trial_sheets(answer.search, search.confirming, rows)
     doubts = list(filter(None, [answer.doubt()]))
     state = _state(search, rows, doubts, following)
-    progress = f"{len(trials)} of {search.tuning.trials} trials, {counted(len(keys), 'run')}"
+    progress = f"{of_asked(len(trials), search.tuning.trials, 'trial')}, {counted(len(keys), 'run')}"
     lines = [*doubts * (state == DOUBTFUL), *answer.lines()]
     return Told(question, title_of(question), state, progress, lines, keys, sheets, pictures)
 

@@ -14,7 +14,7 @@ from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text, runs_text
 from orchestrator.engine.estimate import Chain, Work
-from orchestrator.errors import FULL_DISK, UnexportedError, UserError, printable
+from orchestrator.errors import FULL_DISK, UnexportedError, UserError, of_asked, printable
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
@@ -152,7 +152,7 @@ def trials_table(
     shown = {trial.number: trial for trial in (*best, *trials[-3:])}
     if left_out := front - shown.keys():
         ended.append(f"{len(front) - len(left_out)} of {len(front)} of the front")
-    table = FittingTable(f"search: {', '.join([f'{len(trials)} of {tuning.trials} trials', *ended])}")
+    table = FittingTable(f"search: {', '.join([of_asked(len(trials), tuning.trials, 'trial'), *ended])}")
     for name in ("trial", *(name.replace("_", " ") for name in names), *(aim.name for aim in tuning.aims), "seeds", "state"):
         table.add_column(name, justify="right")
     scored = [trial.scores for trial in shown.values() if trial.scores]

@@ -1198,6 +1198,8 @@ def test_the_table_says_as_the_answer_does_that_a_trial_has_no_number() -> None:
     table = trials_table(made.tuning, rows, {})
     cells = [[str(cell) for cell in column.cells] for column in table.columns]
     assert str(table.title) == "search: 7 of 7 trials, 1 pruned, 2 diverged, 1 failed, 2 no number"
+    fewer = trials_table(search(objectives=aims, sampler="random", trials=3, seeds=2), rows, {})
+    assert str(fewer.title).startswith("search: 7 trials (3 asked for), 1 pruned")
     shown = dict(zip(map(int, cells[0]), cells[-1], strict=True))
     assert shown == {2: "best", 4: "no number", 5: "no number", 6: "diverged"}
     said = list(answer_of(made, rows).trials["state"])
