@@ -45,7 +45,8 @@ otherwise."""
 
 RULE_VERSION = "1"
 """Version of the stopping rule, part of the keys of the runs that it may give up (`stop` = early): raise it with any change
-after which it could give up another run, or the same run elsewhere."""
+after which it could give up another run, or the same run elsewhere. What was mended for few tasks left it as it was, so that
+all others keep their runs: losses at or below 0, targets that are all the same or of 16 bits, frozen parameters."""
 
 GIVEN_UP = "converged"
 """The `reason` in the row of a run that the stopping rule gave up."""
