@@ -33,6 +33,9 @@ OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
 MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
 """Points that are asked for in vain, as they are known already or the task cannot do them, before the search has no more; and
 before the sampler is left aside, which may ask for one point for ever: then they are listed, or drawn at random."""
+TOLD_AS_WORST = {"tpe": (TrialState.FAIL,), "gp": (TrialState.FAIL, TrialState.PRUNED)}
+"""The states that a sampler's model leaves out, so that it would ask again and again for points beside such trials. `tpe` ranks
+pruned ones itself. `nsga2` needs to be told nothing: it breeds from complete trials alone."""
 ROUNDS, LEAST_AT_ONCE = 10, 16
 """On a GPU, where hundreds of trials fit into a pack: at most so small a part of all trials is in progress at a time, so that
 most can learn from others; and how many may be, however few they are in all."""
@@ -55,8 +58,9 @@ class OptunaSearch:
 
     A trial is any row in the store that differs from `template` in nothing but the searched settings, with values inside their
     space; so raising `trials`, or another sampler on the same store, builds on all there are. Trials are put in the order in
-    which they finished. Failed and diverged runs are trials too, told to Optuna as failed. With one worker, the same seed and
-    an empty store, the trials are always the same ones, however often the launch is interrupted.
+    which they finished. Failed and diverged runs are trials too: in Optuna's study they have failed, and a sampler with a model
+    takes them for the worst (see TOLD_AS_WORST). With one worker, the same seed and an empty store, the trials are always the
+    same ones, however often the launch is interrupted.
 
     With several `seeds`, a trial begins with the first, and goes on to one after another while it is in contention (see
     `contenders`); with several objectives, on the Pareto front alone. Optuna is told the means.
@@ -130,8 +134,9 @@ class OptunaSearch:
         self._contending = Latest(self._contenders)
         self._compared = Latest(lambda rows: self._study_of(self.finished_trials(rows)))
         """The study that pruning compares with."""
-        self._frozen: dict[str, tuple[Trial, FrozenTrial]] = {}
-        """The latest of each key. Every study has all finished trials, and most are as they were in the one before."""
+        self._frozen: dict[tuple[str, TrialState], tuple[Trial, FrozenTrial]] = {}
+        """The latest of each key, in each state that it is told in. Every study has all finished trials, and most are as they
+        were in the one before."""
         self._asked: dict[str, int] = {}
         """How many points of the curve of a run, by key, pruning has judged."""
         self._again: list[RunSpec] = []
@@ -180,7 +185,7 @@ class OptunaSearch:
         """New trials, learned from the finished ones and from those begun, or about to be; `taken` are keys of their runs."""
         known = self._latest.of(rows)
         done = known.trials
-        study = self._make_study(done, known.geometric if self.sampler == "gp" else None)
+        study = self._make_study(self._told(known))
         for values in begun:
             self._begin(study, values)
         chosen = list(itertools.islice(self._free(self._first, rows, taken), room))
@@ -400,20 +405,31 @@ class OptunaSearch:
 
     def _as_frozen(self, trial: Trial) -> FrozenTrial:
         """As Optuna has it. Made anew if its row was replaced or its means are others, or there are some now, or none."""
-        kept = self._frozen.get(trial.row["key"])
+        key = trial.row["key"], trial.state
+        kept = self._frozen.get(key)
         if kept is None or kept[0].row is not trial.row or [*kept[0].scores] != [*trial.scores]:
-            self._frozen[trial.row["key"]] = kept = trial, frozen(trial, self._space, self.aims)
+            self._frozen[key] = kept = trial, frozen(trial, self._space, self.aims)
         return kept[1]
 
-    def _make_study(self, trials: Sequence[Trial], modelled: Sequence[bool] | None = None) -> optuna.Study:
-        """One that is asked for trials: each finds its generation, for `nsga2`.
+    def _told(self, known: Known) -> list[Trial]:
+        """The trials as the sampler learns from them. `gp` has a model of the numbers themselves: geometric means are told to
+        it as logarithms. Trials that its model would leave out are told as complete, and as worse than the worst by the least
+        step of a float: so none passes for good where few are complete, and the scale of a model stays as it is."""
+        trials = known.trials
+        if self.sampler == "gp":
+            trials = [replace(trial, scores=_as_modelled(trial.scores, known.geometric)) for trial in trials]
+        complete = [trial.scores for trial in trials if trial.state == TrialState.COMPLETE]
+        bad = TOLD_AS_WORST.get(self.sampler, ())
+        if not complete or not bad:
+            return trials
+        worst = [
+            math.nextafter(min(scores), -math.inf) if aim.up else math.nextafter(max(scores), math.inf)
+            for aim, scores in zip(self.aims, zip(*complete, strict=True), strict=True)
+        ]
+        return [replace(t, state=TrialState.COMPLETE, scores=worst) if t.state in bad else t for t in trials]
 
-        Args:
-            modelled: whether means are geometric, of every objective: these are told as logarithms, for a sampler with a model
-                of the numbers themselves. None: all are told as they are.
-        """
-        if modelled is not None:
-            trials = [replace(trial, scores=_as_modelled(trial.scores, modelled)) for trial in trials]
+    def _make_study(self, trials: Sequence[Trial]) -> optuna.Study:
+        """One that is asked for trials: each finds its generation, for `nsga2`."""
         if self.sampler != "nsga2":
             return self._study_of(trials)
         sampler = self._sampler("nsga2", len(trials), 0)

@@ -23,6 +23,7 @@ from optuna.trial import TrialState
 
 import orchestrator.searches.optuna as optuna_search
 from orchestrator.searches import Curve, Rows
+from orchestrator.searches.objective import Objective
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, Trial, frozen
 from orchestrator.searches.space import log_range
@@ -239,6 +240,124 @@ def test_failed_diverged_and_pruned_runs_are_told_as_such() -> None:
     best = made.best(rows)
     assert best is not None
     assert best.number in (3, 4)
+
+
+def slope(options: dict[str, Any]) -> float:
+    """Falls with a up to EDGE, beyond which a run is bad; least at b = 0.01."""
+    return math.exp(0.4 * (math.log10(options["b"]) + 2) ** 2 - 0.8 * math.log10(options["a"]))
+
+
+EDGE = 0.1
+BAD: dict[str, dict[str, Any]] = {
+    "diverged": {"status": "diverged", "reason": "diverged", "ood_mse": math.nan, "id_mse": math.nan},
+    "failed": {"status": "failed", "reason": "exception", "error": "e", "ood_mse": None, "id_mse": None},
+    "no number": {"ood_mse": math.nan, "id_mse": math.nan},
+    "pruned": {"status": "pruned", "reason": "pruned", "steps": 100},
+}
+
+
+def climb(made: OptunaSearch, bad: str, at_once: int = 1) -> Rows:
+    """Carry the search on towards the edge; runs beyond it end in this way."""
+    rows = Rows()
+    while not made.finished(rows):
+        for spec in made.propose(rows, at_once):
+            options = dict(spec.options)
+            error = slope(options) * random.Random(f"{made.seed}/{spec.seed}/{options}").uniform(0.9, 1.1)
+            ends = BAD[bad] if options["a"] > EDGE else {"ood_mse": error}
+            rows.add(finish(spec, len(rows), **ends))
+    return rows
+
+
+def beyond(rows: Rows) -> list[bool]:
+    return [row["options"]["a"] > EDGE for row in rows]
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("bad", ["diverged", "failed", "no number"])
+def test_tpe_turns_away_from_where_runs_end_badly(bad: str) -> None:
+    for seed in range(3):
+        made = search(trials=40, pruner="none", seed=seed)
+        rows = climb(made, bad)
+        assert sum(beyond(rows)[20:]) <= 10, seed
+        best = made.best(rows)
+        assert best is not None
+        assert best.scores[0] < 1.5 * slope({"a": EDGE, "b": 0.01})
+
+
+@pytest.mark.slow(1)
+def test_tpe_turns_away_from_where_runs_end_badly_with_several_seeds_or_objectives() -> None:
+    made = search(trials=40, pruner="none", seeds=3)
+    rows = climb(made, "failed", at_once=2)
+    ends = [trial.state for trial in made.finished_trials(rows)]
+    assert len(ends) == 40
+    assert ends[20:].count(TrialState.FAIL) <= 10
+    for seed in range(3):
+        both = search(trials=40, pruner="none", objectives="id,validation", seed=seed)
+        assert sum(beyond(climb(both, "failed"))[20:]) <= 10, seed
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize("bad", ["diverged", "pruned"])
+def test_gp_does_not_ask_again_for_a_point_that_ended_badly(bad: str) -> None:
+    rows = climb(search(sampler="gp", trials=STARTUP_TRIALS + 9), bad)
+    late = [tuple(round(math.log10(x), 2) for x in point) for point in points(rows)][STARTUP_TRIALS:]
+    assert len(set(late)) == len(late)
+    assert sum(beyond(rows)[STARTUP_TRIALS:]) <= 4
+
+
+def asked_study(made: OptunaSearch, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> list[tuple[TrialState, Any]]:
+    """State and values of the finished trials that a sampler learns from as it is asked."""
+    seen: list[list[tuple[TrialState, Any]]] = []
+    ask = optuna.Study.ask
+
+    def watched(study: optuna.Study) -> optuna.Trial:
+        seen.append([(trial.state, trial.values) for trial in study.get_trials(deepcopy=False)])
+        return ask(study)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna.Study, "ask", watched)
+        made.propose(rows, 1)
+    return seen[0]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random"])
+def test_what_a_sampler_is_told_of_trials_that_did_not_end_well(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    aims = [Objective("mse"), Objective("accuracy", up=True)]
+    made, rows = search(sampler=sampler, trials=30, pruner="none", objectives=aims), Rows()
+    bad = ["diverged", "failed", "no number", "pruned"]
+    specs = made.propose(rows, 6)
+    for n, (spec, end) in enumerate(zip(specs, bad, strict=False)):
+        rows.add(finish(spec, n, **{**BAD[end], "accuracy": None}))
+    states = [TrialState.FAIL] * 3 + [TrialState.PRUNED]
+    assert asked_study(made, rows, monkeypatch) == [(state, None) for state in states], "there is no worst yet"
+
+    for n, (spec, error, accuracy) in enumerate(zip(specs[4:], (2.0, 3.0), (0.25, 0.5), strict=True), 4):
+        rows.add(finish(spec, n, ood_mse=error, accuracy=accuracy))
+    asked = asked_study(made, rows, monkeypatch)
+    scale = math.log if sampler == "gp" else float
+    assert asked[4:] == [(TrialState.COMPLETE, [scale(2.0), 0.25]), (TrialState.COMPLETE, [scale(3.0), 0.5])]
+    as_worst = {"tpe": 3, "gp": 4}.get(sampler, 0)
+    for state, values in asked[:as_worst]:
+        assert state == TrialState.COMPLETE
+        assert values == pytest.approx([scale(3.0), 0.25])
+        assert values[0] > scale(3.0)
+        assert values[1] < 0.25
+    assert asked[as_worst:4] == [(state, None) for state in states[as_worst:]]
+    assert [trial.state for trial in made.study(rows).trials[:4]] == states, "as it is shown and exported"
+    assert len(made.front(rows)) == 2
+
+
+@pytest.mark.parametrize("changes", [{}, {"sampler": "nsga2", "objectives": "id,validation"}, {"seeds": 2}])
+def test_a_finished_search_with_bad_trials_stays_finished(changes: dict[str, Any]) -> None:
+    made = {"trials": 20, "pruner": "none", **changes}
+    rows = climb(search(**made), "failed")
+    again = search(**made)
+    assert len(again.finished_trials(rows)) == 20
+    assert any(beyond(rows))
+    assert again.finished(rows)
+    assert again.propose(rows, 3) == []
+    more, backwards = made | {"trials": 22}, Rows(list(rows)[::-1])
+    assert search(**more).propose(rows, 1) == search(**more).propose(backwards, 1), "whatever the order of the rows"
 
 
 def test_a_trial_is_made_for_optuna_once_as_long_as_nothing_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
