@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,8 @@ GATES_OF_RUNS = (1, 2, 3)
 """Those that a run has to meet by itself, to be counted."""
 PASS, FAIL, NOT_ENOUGH = "pass", "fail", "not enough"
 NO_LEVEL = "no composition is of {} in this split"
+MOST_WAYS = 2**10
+"""To relabel the runs of two sides; where there are more, so many are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,9 @@ class Verdict:
     """The gates that are not met, for want of which there is no verdict."""
     left_out: frozenset[str] = frozenset()
     """The keys of the runs that the claim leaves out by each judge, as nothing is known of what it asks of them."""
+    luck: float | None = None
+    """Of a claim that passes, and says of two sides that they differ: the share of all ways to relabel their runs in which its
+    rule holds as clearly, see `_luck`. By several judges, the largest."""
 
     @property
     def line(self) -> str:
@@ -92,7 +98,8 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
     if at_least(AGREEMENT, agreement):
         found = by_judge["both"]
         told = found.told + needed
-        return Verdict(name, _verdict(found.holds), told, numbers=found.numbers, unmet=found.unmet, left_out=found.left_out)
+        decided = Verdict(name, _verdict(found.holds), told, numbers=found.numbers, unmet=found.unmet, left_out=found.left_out)
+        return _with_luck(decided, usable, ["both"])
     numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
     told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items()) + needed
     held = {found.holds for found in by_judge.values()}
@@ -103,7 +110,62 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
         verdict, told = _verdict(held.pop()), f"{told} ({why}, but this by either)"
     else:
         verdict, told = NOT_ENOUGH, f"{why}, and differ: {told}"
-    return Verdict(name, verdict, told, numbers=numbers, unmet=unmet, left_out=left_out)
+    return _with_luck(Verdict(name, verdict, told, numbers=numbers, unmet=unmet, left_out=left_out), usable, JUDGES)
+
+
+def _with_luck(found: Verdict, sides: Mapping[str, Side], judges: Sequence[str]) -> Verdict:
+    """A verdict and, where it is that two sides differ, how often it would be that if sides meant nothing."""
+    claim = CLAIMS[found.claim]
+    if found.verdict != PASS or not claim.tells_apart:
+        return found
+    luck = max(_luck(claim, sides, judge) for judge in judges)
+    relabelled = "the two sides swapped at random, seed by seed" if claim.is_paired else "all runs dealt to the sides at random"
+    told = f"; with {relabelled}, it would pass as clearly in {luck:{'.0%' if luck >= 0.1 else '.1%'}} of cases"
+    told += " by one of the judges" * (len(judges) > 1)
+    return dataclasses.replace(found, told=found.told + told, luck=luck)
+
+
+def _luck(claim: Claim, sides: Mapping[str, Side], judge: str) -> float:
+    """In how many of all ways to relabel the runs of two sides the rule holds as clearly; a share.
+
+    The rule goes by medians, which a few swapped seeds do not move. So it has to hold, too, of as many seeds alone, or of as
+    many pairs of runs where sides have seeds of their own.
+    """
+    first, second = (sorted(side.runs, key=lambda run: run.spec.seed) for side in sides.values())
+    runs = [*first, *second]
+
+    def holds(*way: Sequence[int]) -> bool:
+        dealt = {name: Side(name, [runs[place] for place in places]) for name, places in zip(sides, way, strict=True)}
+        return bool(_by_judge(claim, dealt, judge).holds)
+
+    @functools.cache
+    def alone(one: int, other: int) -> bool:
+        return holds([one] * LEAST_SEEDS, [other] * LEAST_SEEDS)
+
+    def clear(one: Sequence[int], other: Sequence[int]) -> int:
+        return sum(itertools.starmap(alone, zip(one, other, strict=True) if claim.is_paired else itertools.product(one, other)))
+
+    ways = _ways(claim.is_paired, len(first), len(second))
+    least = clear(*ways[0])
+    return sum(clear(*way) >= least and holds(*way) for way in ways) / len(ways)
+
+
+def _ways(is_paired: bool, first: int, second: int) -> list[tuple[Sequence[int], Sequence[int]]]:
+    """The places of so many runs of two sides, first as they are, then relabelled in all other ways, or in some, MOST_WAYS in
+    all. The two of a seed are swapped or not; where sides have seeds of their own, all runs are dealt anew, as many a side."""
+    rng = np.random.default_rng(0)
+    every = range(first + second)
+    chosen: Iterable[Sequence[int]]
+    if is_paired:
+        swaps: Iterable[Sequence[int]] = itertools.product((0, first), repeat=first)
+        if 2**first > MOST_WAYS:
+            swaps = [[0] * first, *(first * rng.integers(2, size=(MOST_WAYS - 1, first))).tolist()]
+        chosen = ([place + more for place, more in enumerate(swap)] for swap in swaps)
+        return [(one, [(place + first) % len(every) for place in one]) for one in chosen]
+    chosen = itertools.combinations(every, first)
+    if math.comb(len(every), first) > MOST_WAYS:
+        chosen = [every[:first], *(rng.permutation(every)[:first].tolist() for _ in range(MOST_WAYS - 1))]
+    return [(one, [place for place in every if place not in one]) for one in chosen]
 
 
 def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:

@@ -162,7 +162,7 @@ class Answer:
     def to_json(self) -> dict[str, Any]:
         """Everything but the curves in plain values; what is not known is null."""
         verdicts = [
-            {name: getattr(one, name) for name in ("claim", "verdict", "told", "about", "numbers")}
+            {name: getattr(one, name) for name in ("claim", "verdict", "told", "about", "numbers", "luck")}
             | {"number": CLAIMS[one.claim].number, "rule": CLAIMS[one.claim].rule_text}
             for one in self.verdicts
         ]
