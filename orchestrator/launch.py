@@ -122,8 +122,10 @@ class LaunchOptions:
             _check_out(self.out)
             check_apart(self.out, self.store, "tables")
             check_folder("--out", self.out)
-        if self.max_cost is not None and not self.price:
+        if self.max_cost is not None and self.price is None:
             raise UserError("--max-cost needs a price: add --price, the cost of one worker-hour")
+        if self.max_cost is not None and self.price == 0:
+            raise UserError("--max-cost needs a --price above 0, the cost of one worker-hour")
         if self.cpu_workers and not self.gpus_per_run:
             raise UserError("--cpu-workers adds to workers with a GPU: add --gpus-per-run 1, or use --workers instead")
 
@@ -335,7 +337,7 @@ class _Launch:
         try:
             if not stages.search.finished(rows):
                 self.study.read_measures()
-                self._announce()
+                self._announce(execution)
                 with self.progress, quiet(self.options.verbose):
                     unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {self.resume}"
                     self.outcome = training.enter_context(executed(execution, self.cluster, self._farewell, unsaid))
@@ -357,7 +359,7 @@ class _Launch:
             self._say(f"to look closer: {on_store('analysis.report', self.options.store)}")
         return code
 
-    def _announce(self) -> None:
+    def _announce(self, execution: Execution) -> None:
         """Say what begins, what it may cost, and what may stand in its way."""
         workers, stored = self.cluster.all_workers(), len(self.store)
         are = "is" if stored == 1 else "are"
@@ -369,7 +371,7 @@ class _Launch:
                 self._say(f"no estimate: {error}")
         if shortage := self.cluster.shortage():
             self._say(f"warning: {shortage}")
-        if not is_live(self.console):  # where there is a table at once
+        if not is_live(self.console) and not execution.is_over():  # else there is a table at once, or no run starts
             address = self.cluster.address
             where = "starting Ray on this machine" if address == "local" else f"joining Ray at {address}"
             self._say(f"{where}: the first run starts in about 10 to 30 s")
@@ -454,6 +456,8 @@ class _Launch:
             kept = f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
         if error is None:
             return f"interrupted; {kept}\nto continue: {self.resume}"
+        if isinstance(error, UserError):  # the same command would end the same; the message says what to do
+            return f"stopped: {error}\n{kept}"
         return f"stopped: {error}\n{kept}; to continue: {self.resume}"
 
     def _signalled(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import selectors
@@ -158,6 +159,7 @@ class _Lines:
     def __init__(self, heard: Callable[[bytes], None] = lambda line: None) -> None:
         self._heard = heard
         self._part = b""
+        self._has_begun = False
         self._last: deque[bytes] = deque(maxlen=LAST_LINES)
 
     def take(self, chunk: bytes) -> None:
@@ -179,6 +181,9 @@ class _Lines:
         return ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line[:SHOWN])[:SHOWN] for line in lines]
 
     def _add(self, lines: bytes) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            lines = lines.removeprefix(codecs.BOM_UTF8)  # some programs write it before all else
         if b"{" in lines:
             for line in map(_last_part, lines.split(b"\n")):
                 if line.lstrip().startswith(b"{"):

@@ -29,7 +29,7 @@ EXAMPLE = '{"accuracy": 0.93}'
 SHOWN = 200
 """Characters that are quoted of a line."""
 ROUNDING = 1e-6
-"""By which a share may exceed 1: the mean of ones in float32."""
+"""By which a share may exceed 1, as the mean of ones in float32, or fall below 0, as 1 minus the mean of errors."""
 
 LISTENING_SECONDS = 1.0
 """The longest wait for a sign of a program. In a longer gap the machine stood still, and the program with it."""
@@ -107,8 +107,8 @@ class Told:
                 self.measures[name] = value
         if accuracy is None and "accuracy" in told:
             self.no_number = line.strip()
-        if accuracy is not None and 1 < accuracy <= 1 + ROUNDING:
-            accuracy = 1.0
+        if accuracy is not None and -ROUNDING <= accuracy <= 1 + ROUNDING:
+            accuracy = max(0.0, min(accuracy, 1.0))
         if accuracy is not None:
             self.accuracy, self.line = accuracy, line.strip()
         self.loss = self.loss if loss is None else loss

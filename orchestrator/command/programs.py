@@ -25,6 +25,11 @@ from trainables.spec import LARGEST, Counts, Scalar
 COUNTS_HINT = "write LOW..HIGH with whole numbers 0 <= LOW <= HIGH, for example"
 TABLES = {"settings": (), "counts": ("low", "high"), "program": ("files",)}
 OF_SETTING = ("default", "help", "words", "low", "high")
+HEAD = 2**12
+"""Bytes of a file that tell whether it is a script, and what reads it."""
+LONGEST_FIRST_LINE = 255
+"""Of a longer one Linux may not read all."""
+NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 SCRIPTS = (".py", ".sh", ".R", ".r", ".jl", ".awk", ".pl", ".rb", ".lua", ".js")
 """Ends of words that look like files which a program reads first."""
 
@@ -321,12 +326,43 @@ def _check_found(word: str) -> None:
         UserError: there is no such program, or it cannot be executed.
     """
     plain = _without_places(word)
-    if plain is None or shutil.which(plain) is not None:
+    if plain is None:
         return
     word = plain
+    if shutil.which(word) is not None:
+        folders = [None] if "/" in word else os.get_exec_path()  # a program that cannot start is passed over for a later one
+        faults = [_fault(path) for folder in folders if (path := shutil.which(word, path=folder)) is not None]
+        if faults and all(faults):
+            raise UserError(f"--program {faults[0]}")
+        return
     if os.path.isfile(word) and "/" in word:  # noqa: PTH113
         raise UserError(f"--program {word!r} is not executable: run chmod +x, or write before it what reads it, such as python")
     raise UserError(f"--program {word!r} is not found: give a command of this machine, or the path of a file, as ./train.sh")
+
+
+def _fault(path: str) -> str:
+    """Why the system does not execute a script, and what to do; empty if it may. A file that is no text may be of any kind."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 -- Path refuses words that are no paths
+            head = file.read(HEAD)
+    except (OSError, ValueError):
+        return ""
+    if NOT_IN_TEXT.search(head):
+        return ""
+    if not head.startswith(b"#!"):
+        told = f"{path!r} has no first line such as #!/bin/sh: add one, or write before it what reads it, such as python"
+        return told if sys.platform == "linux" else ""  # elsewhere a shell may read it
+    line = head[2:].partition(b"\n")[0]
+    interpreter, *rest = line.strip(b" \t").split(maxsplit=1) if line.strip() else [b""]
+    if len(line) > LONGEST_FIRST_LINE or not interpreter:
+        return ""
+    by_env = interpreter.endswith(b"/env") and len(rest) == 1 and not rest[0].startswith(b"-")  # with -S it splits the line
+    if line.endswith(b"\r") and (not rest or by_env):
+        return f"{path!r} has lines that end as on Windows, so it is not executed: run sed -i 's/\\r$//' {shlex.quote(path)}"
+    if os.path.exists(interpreter):  # noqa: PTH110
+        return ""
+    told = f"{path!r} names {os.fsdecode(interpreter)!r} in its first line, and there is no such file"
+    return f"{told}: correct that line, or write before it what reads it, such as python"
 
 
 def check_no_program(file: Path | None, vary: Sequence[str] | None, counts: str | None) -> None:

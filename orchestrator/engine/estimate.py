@@ -201,7 +201,7 @@ class StepTimes:
         spent = time.perf_counter() - began
         apart = [spec for spec in others if spec.N >= APART * smallest.N]
         second = next((spec for spec in apart if spec.N >= 2 * smallest.N), apart[0] if apart else None)
-        if second is None or self(second) > DEAR_STEP or spent * (second.N / smallest.N) ** self.power > DEAR_RUN:
+        if second is None or self(second) > DEAR_STEP or spent * (second.N / smallest.N) ** (self.power or 0.0) > DEAR_RUN:
             return
         with contextlib.suppress(UntimedError):  # there is a guess without it
             self.measure(second, task)

@@ -270,10 +270,10 @@ class Execution:
             self.fatal = self.fatal or UnfitError(report.error)
             return True
         if report.error is not None and report.misprinted:
-            self._on_misprint(trial_id, storable(report.error))
+            self._on_misprint(trial_id, storable(report.error), report.failed)
             return True
         if report.error is not None:
-            self._on_error(trial_id, report.error, report.out_of_memory)
+            self._on_error(trial_id, report.error, report.out_of_memory, report.failed)
             return True
         ended: list[_Ended] = []
         checkpoints: dict[str, bytes] = {}
@@ -289,7 +289,7 @@ class Execution:
                 self._warn_of_cpu(of_run.host)
             if of_run.error is not None:
                 del pack[key]
-                self._on_exception(key, spec, storable(of_run.error))
+                self._on_exception(key, spec, storable(of_run.error), of_run)
             elif (at := self._pruned_at(spec, curves := of_run.curves if of_run.result is None else of_run.result)) is not None:
                 del pack[key]
                 kept = dataclasses.replace(of_run, weights=None, end=None)  # else they are those of a later step
@@ -300,6 +300,7 @@ class Execution:
             else:
                 if of_run.checkpoint is not None:
                     checkpoints[key] = of_run.checkpoint
+                self._begun[trial_id].heard[key] = dataclasses.replace(of_run, curves={}, checkpoint=None)
                 self.observer.progressed(key, spec, of_run)
         self.store.each(lambda key: self.store.save_checkpoint(key, checkpoints[key]), checkpoints)
         for key in checkpoints:
@@ -337,42 +338,49 @@ class Execution:
 
     # How runs end
 
-    def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
-        """A pack could not be trained: memory ran out, something raised an exception, or it came to a standstill."""
+    def _on_error(
+        self, trial_id: str, error: str, out_of_memory: bool, failed: Mapping[str, RunReport] | None = None
+    ) -> None:
+        """A pack could not be trained: memory ran out, something raised an exception, or it came to a standstill.
+
+        Args:
+            failed: what its worker told of the runs with that, if it did.
+        """
         begun, pack = self._begun.get(trial_id), self._leave(trial_id)
         if begun is None or not pack:
             return
         (key, first), error = next(iter(pack.items())), storable(error)
+        report = (failed or begun.heard).get(key) or RunReport(pack_size=begun.size)
         if out_of_memory and begun.size > 1:  # also if one run is left: others were in the memory with it
             told = f"ran out of memory: now {self.packs.halve(first, begun.size)} in a pack"
             self.observer.notice(f"a pack of {begun.size} runs like {describe(first)} {told}")
         elif out_of_memory:
-            self._shrink(key, first, error, begun.among)
+            self._shrink(key, first, error, report, begun.among)
             return
         elif len(pack) > 1:
             told = f"could not be trained, now training them one by one:\n{shown(error)}"
             self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
         else:
-            self._on_exception(key, first, error)
+            self._on_exception(key, first, error, report)
             return
         for key in pack:
             self.failures.of(key).alone = not out_of_memory
             self._again(key)
 
-    def _on_exception(self, key: str, spec: RunSpec, error: str) -> None:
+    def _on_exception(self, key: str, spec: RunSpec, error: str, report: RunReport) -> None:
         attempts = self.failures.of(key)
         if attempts.count_raised():
             self.observer.notice(f"{describe(spec)} could not be trained, trying once more:\n{shown(error)}")
             self._again(key)
         else:
-            self._fail(key, spec, error)
+            self._fail(key, spec, error, report)
 
-    def _on_misprint(self, trial_id: str, error: str) -> None:
+    def _on_misprint(self, trial_id: str, error: str, failed: Mapping[str, RunReport]) -> None:
         """A program printed no accuracy that counts: its run has failed. If no run of this program has told one yet, none will,
         so the launch ends, and nothing is stored."""
         for key, spec in self._leave(trial_id).items():
             if self.fatal is None and self._has_told(spec):
-                self._fail(key, spec, error)
+                self._fail(key, spec, error, failed.get(key) or RunReport())
             else:
                 self._again(key)
                 self.fatal = self.fatal or UserError(f"{describe(spec)}: {first_line(error)}")
@@ -424,7 +432,7 @@ class Execution:
         self.store.release(key)
         self.observer.dropped(key)
 
-    def _shrink(self, key: str, spec: RunSpec, error: str, among: int) -> None:
+    def _shrink(self, key: str, spec: RunSpec, error: str, report: RunReport, among: int) -> None:
         """Memory ran out: fewer runs at a time; if it was alone already, the run has failed.
 
         Args:
@@ -433,7 +441,7 @@ class Execution:
         attempts = self.failures.of(key)
         attempts.out_of_memory += 1
         if among == 1 and attempts.out_of_memory > 1:
-            self._fail(key, spec, error)
+            self._fail(key, spec, error, report)
             return
         now = min(self._allowed(spec), max(1, among // 2))
         if self.packs.on_cpu_worker(spec):
@@ -443,7 +451,7 @@ class Execution:
         self.observer.notice(f"{describe(spec)} ran out of memory: now {now} in parallel")
         self._again(key)
 
-    def _fail(self, key: str, spec: RunSpec, error: str) -> None:
+    def _fail(self, key: str, spec: RunSpec, error: str, report: RunReport) -> None:
         self.observer.notice(f"{describe(spec)} failed:\n{shown(error)}")
         if self.rows.get(key) is not None and self.again(key):  # its row stays, so it would be asked for without end
             self.fatal = self.fatal or StoreError(
@@ -451,7 +459,7 @@ class Execution:
                 f"trained again: {first_line(error)}"
             )
         self.outcome.failed += 1
-        self._record([_Ended(key, spec, {"status": "failed", "reason": "exception", "error": error}, None)])
+        self._record([_Ended(key, spec, {"status": "failed", "reason": "exception", "error": error}, report)])
         if self.limits.stop_on_error:
             self.outcome.stopped = self.outcome.stopped or "error"
 
@@ -459,7 +467,7 @@ class Execution:
         """Put the rows of runs that ended together into the store, in one durable writing."""
         if not ended:
             return
-        left = [(run, run.report) for run in ended if run.report is not None and (run.report.weights or run.report.end)]
+        left = [(run, run.report) for run in ended if run.report.weights or run.report.end]
         if left:
             self._learn_from_others()
         kept = [(run, report) for run, report in left if not self._has_another_ending(run.key)]
@@ -514,12 +522,9 @@ class Execution:
             self.store.release(key)
 
     def _row(self, run: _Ended) -> Mapping[str, Any]:
-        about: dict[str, Any] = {}
-        versions = self.versions
-        if (told := run.report) is not None:
-            versions = told.versions or versions
-            about = {"seconds": told.seconds, "host": told.host or None, "pack_size": told.pack_size}
-            about |= {"device": told.device} if told.device else {}
+        told = run.report
+        versions = told.versions or self.versions
+        about = {"seconds": told.seconds, "host": told.host, "device": told.device, "pack_size": told.pack_size}
         # some searches go by the order of finishing: it stays if the clock is set back, or is behind that of another machine
         self._latest = max(datetime.now(UTC), self._latest + min(timedelta(microseconds=1), LAST_TIME - self._latest))
         return make_row(
@@ -544,6 +549,8 @@ class _Begun:
     """How many workers of its kind there might be."""
     late: bool = False
     """Whether a worker has begun with it too late."""
+    heard: dict[str, RunReport] = field(default_factory=dict)
+    """By run key: what its worker told last of where a run is trained, and for how long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,8 +560,8 @@ class _Ended:
     key: str
     spec: RunSpec
     result: Mapping[str, Any]
-    report: RunReport | None
-    """What its worker told of it; None if no worker did."""
+    report: RunReport
+    """What its worker told of it."""
 
 
 def pruned_result(curves: Mapping[str, Any], at: int, error_is_mse: bool = True) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Order:
     runs: list[RunOrder]
     measure_pack_size: bool = False
     stall_seconds: float = 600.0
-    """A step that takes longer ends the worker."""
+    """A step that takes longer, or the making of the worker, ends it."""
     slice_seconds: float = 1e9
     """The worker reports after so many seconds of training."""
     checkpoint_seconds: float = 1e9
@@ -85,6 +85,7 @@ class RunReport:
     seconds: float = 0.0
     """Time that the worker has spent on it, its share of the pack's."""
     host: str = ""
+    """This and what follows is empty if it is not known."""
     device: str = ""
     pack_size: int = 1
     versions: str = ""
@@ -117,6 +118,8 @@ class PackReport:
     """Whether that error is one of memory."""
     unfit: bool = False
     """Whether it is a line about something that the worker's machine does not have."""
+    failed: Mapping[str, RunReport] = field(default_factory=dict)
+    """With that error, by key: where each run of the order was trained, and for how long."""
     misprinted: bool = False
     """Whether a program printed no accuracy that counts, so that another try would end the same; the first line says all."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import faulthandler
@@ -11,7 +12,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import ray
@@ -51,7 +52,8 @@ class PackTrainable(tune.Trainable):
     of a program is alone in its order.
 
     Exceptions of a task are reports, not failures of the worker: what Tune sees fail is a lost worker or node, or one that
-    ended itself as a step took more than the order's `stall_seconds`, or as CUDA had failed in it before it was given its runs.
+    ended itself: because a step took more than the order's `stall_seconds`, or the beginning with an order did, or because CUDA
+    had failed in it before it was given its runs.
     """
 
     @classmethod
@@ -60,10 +62,12 @@ class PackTrainable(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         quiet_cpu()
-        self._begin(config)
+        with _watched(config["order"]):
+            self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._begin(new_config)
+        with _watched(new_config["order"]):
+            self._begin(new_config)
         return True
 
     def cleanup(self) -> None:
@@ -79,6 +83,7 @@ class PackTrainable(tune.Trainable):
         self._order = dataclasses.replace(given)
         given.runs = []  # Tune sends the config with every result
         self._gpus: float = config["gpus"]
+        self._device = "cuda" if self._gpus and torch.cuda.is_available() else "cpu"
         self._pack: Pack | Run | None = None
         self._runs: dict[str, Run] = {}
         self._errors: dict[str, str] = {}
@@ -89,16 +94,12 @@ class PackTrainable(tune.Trainable):
         self._since_saved = 0.0
         self._best_pack_size: int | None = None
         trains_here = any(order.spec["task"] != PROGRAM for order in self._order.runs)  # a program has a process of its own
-        if trains_here and 0 < self._gpus < 1 and torch.cuda.is_available():
+        if trains_here and self._gpus < 1 and self._device == "cuda":
             torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE * self._gpus)  # it shares the GPU with others
 
     def step(self) -> dict[str, Any]:
-        # Ends the process, also while it is deep in a library: the engine knows by its silence what happened.
-        faulthandler.dump_traceback_later(self._order.stall_seconds, exit=True, file=2)
-        try:
+        with _watched(self._order):
             report = self._advance()
-        finally:
-            faulthandler.cancel_dump_traceback_later()
         return {"done": report.done, "report": report}
 
     def checkpoints(self) -> dict[str, bytes]:
@@ -117,24 +118,32 @@ class PackTrainable(tune.Trainable):
         try:
             if self._pack is None and not self._runs:
                 self._make()
-            began = time.perf_counter()
-            busy = [key for key, run in self._runs.items() if not run.reason]
-            if self._pack is not None:
-                self._pack.advance(self._order.slice_seconds)
-                self._tell_unstacked(busy[0])
-            spent = time.perf_counter() - began
-            self._since_saved += spent
-            for key in busy:
-                self._seconds[key] += spent / len(busy)
+            self._train()
             return self._report()
         except RunError as error:
             self._pack = None
-            return PackReport(error=storable(str(error)), misprinted=isinstance(error, PrintedError))
+            failed = self._failed()
+            return PackReport(error=storable(str(error)), failed=failed, misprinted=isinstance(error, PrintedError))
         except UnfitError as error:
             return PackReport(error=f"on {socket.gethostname()}: {error}", unfit=True)
         except (Exception, SystemExit) as error:
             self._pack = None
-            return PackReport(error=storable(traceback.format_exc()), out_of_memory=is_out_of_memory(error))
+            told = storable(traceback.format_exc())
+            return PackReport(error=told, failed=self._failed(), out_of_memory=is_out_of_memory(error))
+
+    def _train(self) -> None:
+        """Train for a slice. Its time counts also if it ends with an exception."""
+        busy = [key for key, run in self._runs.items() if not run.reason]
+        began = time.perf_counter()
+        try:
+            if self._pack is not None:
+                self._pack.advance(self._order.slice_seconds)
+                self._tell_unstacked(busy[0])
+        finally:
+            spent = time.perf_counter() - began
+            self._since_saved += spent
+            for key in busy:
+                self._seconds[key] += spent / len(busy)
 
     def _tell_unstacked(self, key: str) -> None:
         """Say once, with a run of the pack, that it is none."""
@@ -144,7 +153,7 @@ class PackTrainable(tune.Trainable):
 
     def _make(self) -> None:
         """Make the runs; one that cannot be made does not keep the others from being trained."""
-        device = "cuda" if torch.cuda.is_available() and self._gpus else "cpu"
+        device = self._device
         orders = self._order.runs
         self._order.runs = [dataclasses.replace(order, checkpoint=None, parents={}) for order in orders]  # large, and read once
         for order in orders:
@@ -162,7 +171,8 @@ class PackTrainable(tune.Trainable):
                 if is_out_of_memory(error) or _cuda_has_failed():  # that may be the doing of another run
                     raise
                 self._errors[key] = storable(traceback.format_exc())
-            self._seconds[key] += time.perf_counter() - began
+            finally:
+                self._seconds[key] += time.perf_counter() - began
         trainings = [run for run in self._runs.values() if isinstance(run, Training)]
         if trainings:
             self._pack = pack = Pack(trainings)
@@ -195,8 +205,23 @@ class PackTrainable(tune.Trainable):
         del training  # some of it may have been loaded
         return Training(spec, task, device)
 
+    def _placed(self, told: RunReport, key: str) -> RunReport:
+        """A report with where its run is trained, and for how long."""
+        return dataclasses.replace(
+            told,
+            seconds=self._seconds.get(key, 0.0),
+            host=socket.gethostname(),
+            device=self._device,
+            pack_size=len(self._order.runs),
+            versions=versions(),
+        )
+
+    def _failed(self) -> dict[str, RunReport]:
+        """What `PackReport.failed` says."""
+        return {order.key: self._placed(RunReport(), order.key) for order in self._order.runs}
+
     def _report(self) -> PackReport:
-        runs = {key: RunReport(error=error) for key, error in self._errors.items()}
+        runs = {key: self._placed(RunReport(error=error), key) for key, error in self._errors.items()}
         self._errors, self._checkpoints = {}, {}
         save = self._since_saved >= self._order.checkpoint_seconds
         orders = {order.key: order for order in self._order.runs}
@@ -208,14 +233,7 @@ class PackTrainable(tune.Trainable):
                 told = self._progress(run)
                 if save and (state := run.state_dict()) is not None:
                     self._checkpoints[key] = self._saved(key, state)
-            runs[key] = dataclasses.replace(
-                told,
-                seconds=self._seconds[key],
-                host=socket.gethostname(),
-                device=str(run.device),
-                pack_size=len(self._order.runs),
-                versions=versions(),
-            )
+            runs[key] = self._placed(told, key)
         for key, notice in self._notices.items():
             runs[key] = dataclasses.replace(runs[key], notice=notice)
         self._notices = {}
@@ -251,6 +269,17 @@ class PackTrainable(tune.Trainable):
         buffer = io.BytesIO()
         torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
         return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _watched(order: Order) -> Iterator[None]:
+    """Ends the process if the block takes longer than `stall_seconds`, also while it is deep in a library: the engine knows by
+    its silence what happened."""
+    faulthandler.dump_traceback_later(order.stall_seconds, exit=True, file=2)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _cuda_has_failed() -> bool:

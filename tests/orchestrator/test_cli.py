@@ -94,7 +94,7 @@ MISTAKES = [
     (["--pack-size", "0"], "--pack-size"),
     (["--workers", "0"], "number from 1 "),
     (["--max-cost", "5"], "add --price"),
-    (["--max-cost", "5", "--price", "0"], "add --price"),
+    (["--max-cost", "5", "--price", "0"], "--max-cost needs a --price above 0, the cost of one worker-hour"),
     (["--cpu-workers", "2"], "add --gpus-per-run 1"),
     (["--stall-minutes", "0"], "--stall-minutes"),
     (["--stall-minutes", "inf"], " to 1000000, not"),
@@ -596,6 +596,41 @@ def test_failed_runs_do_not_count_as_trained(
     monkeypatch.setattr(launch, "executed", trained_by(lambda *_: outcome))
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
     assert "\n3 runs trained, 2 failed, in " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("limit", [["--max-hours", "0"], ["--max-cost", "0", "--price", "1"]])
+def test_a_launch_that_starts_no_run_does_not_say_that_ray_starts(
+    limit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--N", "8", "--seeds", "1", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
+    with monkeypatch.context() as patched:
+        patched.setattr(launch, "executed", trained_by(lambda *_: Outcome(stopped="time")))
+        assert run(scaling.app, words) == 1
+        assert "\nstarting Ray on this machine: the first run starts in about " in capsys.readouterr().out
+    assert run(scaling.app, [*words, *limit]) == 1
+    told = capsys.readouterr().out
+    assert "starting Ray" not in told
+    why = "time" if limit == ["--max-hours", "0"] else "cost"
+    assert f"\nnot answered: the {why} limit was reached" in told
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_mistake_of_a_program_is_told_without_a_command_that_would_repeat_it(
+    failed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        execution.outcome.failed = failed
+        raise UserError("sh, N = 8: the program told no accuracy: print one")
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    words = ["--N", "8", "--seeds", "1", "--program", "sh {data_count}", "--counts", "5..90"]
+    assert run(scaling.app, [*words, "--store", str(tmp_path / "store")]) == (1 if failed else 2)
+    told = capsys.readouterr()
+    if failed:
+        said = "\nstopped: sh, N = 8: the program told no accuracy: print one\nall finished runs are kept\n"
+        assert told.out.endswith(said)
+    else:
+        assert told.err == "error: sh, N = 8: the program told no accuracy: print one\n"
 
 
 def test_lines_of_finished_runs_agree_with_what_this_launch_trained(

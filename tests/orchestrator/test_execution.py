@@ -1423,6 +1423,56 @@ def test_a_row_says_with_which_versions_it_was_trained_and_not_those_of_the_comm
     assert [run.versions for run in report.runs.values()] == [versions()]
 
 
+@pytest.mark.parametrize("of_pack", [False, True])
+def test_the_row_of_a_run_that_raised_says_where_and_for_how_long_it_was_trained(store: ResultStore, of_pack: bool) -> None:
+    execution, _ = make(store, seeds=1, workers=1)
+    for trial in ("a", "b"):
+        assert next_run(execution, trial) is not None
+        (key,) = execution.running[trial]
+        of_run = RunReport(seconds=9.5, host="m1", device="cuda", versions="torch=2", pack_size=3)
+        if of_pack:
+            assert execution.on_report(trial, PackReport(error="ValueError: no", failed={key: of_run}))
+        else:
+            assert execution.on_report(trial, PackReport(runs={key: dataclasses.replace(of_run, error="ValueError: no")}))
+    (row,) = store.rows()
+    assert (row["status"], row["error"]) == ("failed", "ValueError: no")
+    assert (row["seconds"], row["host"], row["device"], row["pack_size"]) == (9.5, "m1", "cuda", 3)
+    assert row["versions"].split()[0] == "torch=2"
+
+
+@pytest.mark.parametrize("ends", ["lost", "frozen", "unheard"])
+def test_the_row_of_a_run_whose_worker_stalled_says_what_was_heard_of_it(store: ResultStore, clock: Clock, ends: str) -> None:
+    execution, _ = make(store, seeds=1, workers=1, stall_seconds=30.0)
+    for trial in ("a", "b"):
+        assert next_run(execution, trial) is not None
+        execution.on_placed(trial)
+        if ends != "unheard":
+            told = {"host": "m1", "device": "cuda", "versions": "torch=2", "curves": {"curve_step": []}}
+            assert not result_of(execution, trial, step=5, seconds=40.0, **told)
+        listen(execution, clock, 62 if ends == "frozen" else 30)
+        if ends != "frozen":
+            execution.on_lost(trial, "The actor died unexpectedly.")
+    (row,) = store.rows()
+    where = row["seconds"], row["host"], row["device"], row["versions"].split()[0]
+    assert where == ((0.0, "", "", "test") if ends == "unheard" else (40.0, "m1", "cuda", "torch=2"))
+
+
+@pytest.mark.parametrize("stage", ["made", "trained", "made and out of memory"])
+def test_a_worker_tells_where_and_for_how_long_it_has_trained_what_failed(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        time.sleep(0.1)
+        raise RuntimeError("CUDA out of memory: no") if "memory" in stage else ValueError("no")
+
+    monkeypatch.setattr(*(Pack, "advance") if stage == "trained" else (Training, "__init__"), fail)
+    order = ordered(dataclasses.replace(SPEC, data_count=4))
+    report = PackTrainable({"order": Order([order]), "cpus": 1.0, "gpus": 0.0}).step()["report"]
+    of_run = report.runs[order.key] if stage == "made" else report.failed[order.key]
+    assert "no" in str(of_run.error if stage == "made" else report.error)
+    assert 0.1 <= of_run.seconds < 30
+    assert (of_run.host, of_run.device, of_run.pack_size) == (socket.gethostname(), "cpu", 1)
+    assert of_run.versions == versions()
+
+
 def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStore) -> None:
     execution, watcher = make(store, workers=3)
     execution.packs.gpu = True
@@ -1494,6 +1544,36 @@ def test_a_worker_in_whose_process_cuda_has_failed_takes_no_other_run(
             trainable.reset_config(worker_of([spec]))
     assert ["device-side assert" in row["error"] for row in store.rows() if row["status"] == "failed"] == [True]
     assert len(watcher.notices) == 2
+
+
+HANGING = """
+import sys, time, torch
+from orchestrator.engine.messages import Order
+from orchestrator.engine.worker import PackTrainable
+
+def hang():
+    print("hangs", flush=True)
+    time.sleep(60)
+
+def given(seconds):
+    return {"order": Order([], stall_seconds=seconds), "cpus": 1.0, "gpus": 0.0}
+
+torch.cuda.is_initialized = lambda: True
+torch.cuda.synchronize = (lambda: None) if sys.argv[1] == "reset_config" else hang
+worker = PackTrainable(given(0.5 if sys.argv[1] == "setup" else 60.0))
+time.sleep(1)
+print("made", flush=True)
+torch.cuda.synchronize = hang
+worker.reset_config(given(0.5))
+"""
+
+
+@pytest.mark.parametrize(("stage", "said"), [("setup", ["hangs"]), ("reset_config", ["made", "hangs"])])
+def test_a_worker_that_hangs_before_its_first_step_ends_itself(stage: str, said: list[str]) -> None:
+    worker = subprocess.run([sys.executable, "-c", HANGING, stage], capture_output=True, text=True, timeout=60)
+    assert worker.returncode == 1
+    assert worker.stdout.splitlines() == said
+    assert worker.stderr.startswith("Timeout (0:00:00.500000)!")
 
 
 def test_a_fault_of_cuda_is_no_error_of_the_run_that_is_made_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1657,7 +1737,7 @@ def test_a_run_that_finished_before_and_fails_when_it_is_trained_again_ends_the_
     store.append([row])
     execution.rows.add(row)
     execution._busy[key] = SPEC
-    execution._fail(key, SPEC, "ValueError: it cannot be made any more\n  in model()")
+    execution._fail(key, SPEC, "ValueError: it cannot be made any more\n  in model()", RunReport())
     assert isinstance(execution.fatal, StoreError)
     assert str(execution.fatal) == (
         "toys, N = 8, 0 samples, seed 0 has finished before, but others need its weights, which are gone. It failed when it "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -302,6 +305,75 @@ def test_a_mistake_is_one_line_and_writes_nothing(
         return
     monkeypatch.chdir(tmp_path / "here")
     check_refusal(scaling.app, words, hint, tmp_path / "here", capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (b"echo 0.5\n", "has no first line such as #!/bin/sh: add one, or write before it what reads it"),
+        (b"", "has no first line such as #!/bin/sh"),
+        (b"#!/bin/sh\r\necho 0.5\r\n", "has lines that end as on Windows, so it is not executed: run sed -i 's/\\r$//' "),
+        (b"#! /usr/bin/env sh\r\necho 0.5\r\n", "has lines that end as on Windows"),
+        (b"#!/no/python -u\necho 0.5\n", "names '/no/python' in its first line, and there is no such file"),
+    ],
+)
+@pytest.mark.parametrize("by_path", [True, False])
+def test_a_script_that_the_system_would_not_execute_is_refused(
+    text: bytes, hint: str, by_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    script = tmp_path / "here" / "my train"
+    script.write_bytes(text)
+    script.chmod(0o755)
+    with contextlib.suppress(OSError):  # which most of them are
+        assert subprocess.run([script], capture_output=True, check=False).returncode == 127
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+    words = changed("--program", f"'{'./' * by_path}my train' {{data_count}}", *COUNTS)
+    shown = "./my train" if by_path else str(script)
+    assert run(scaling.app, words) == 2
+    told = capsys.readouterr().err
+    assert f"--program {shown!r} {hint}" in told
+    assert told.count("\n") == 1
+    if "sed" in hint:
+        assert told.endswith(f" '{shown}'\n")
+    assert not (tmp_path / "here" / "results").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"#!/bin/sh\necho 0.5\n",
+        b"#!/bin/sh",
+        b"#!\t/usr/bin/env -S sh -e\r\necho 0.5\n",
+        b"#!/usr/bin/env no-such-interpreter\n",
+        b"\xca\xfe\xba\xbe\0\0\0\2",
+        b"PK\3\4",
+        b"#!/" + b"x" * 300 + b"\n",
+    ],
+)
+def test_what_may_be_executed_is_not_refused(
+    text: bytes, tmp_path: Path, launched: list[ThresholdStudy], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also what only some systems execute, as a binary of another kind."""
+    script = tmp_path / "train"
+    script.write_bytes(text)
+    script.chmod(0o755)
+    assert run(scaling.app, changed("--program", "./train {data_count}", *COUNTS)) == 0, capsys.readouterr().err
+    assert len(launched) == 1
+
+
+def test_a_command_that_a_later_folder_of_the_path_has_is_not_refused(
+    tmp_path: Path, launched: list[ThresholdStudy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / "stale", tmp_path / "right"]
+    for folder, interpreter in zip(folders, ("/no/sh", "/bin/sh"), strict=True):
+        folder.mkdir()
+        (folder / "mytool").write_text(f"#!{interpreter}\necho 0.5\n")
+        (folder / "mytool").chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, folders)))
+    assert run(scaling.app, changed("--program", "mytool {data_count}", *COUNTS)) == 0
+    assert len(launched) == 1
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,30 @@ def test_an_accuracy_that_rounding_has_put_above_one_is_one(begin: Begin) -> Non
     assert "told an accuracy of 1.0000011, in the line" in error_of(begin("echo 1.0000011"))
 
 
+def test_an_accuracy_that_rounding_has_put_below_zero_is_zero(begin: Begin) -> None:
+    result = ended(begin("""echo '{"step": 1, "accuracy": -2.2e-16}'"""))
+    assert (result["status"], str(result["accuracy"]), result["curve_accuracy"]) == ("missed", "0.0", [0.0])
+    assert str(ended(begin("echo -1e-6"))["accuracy"]) == "0.0"
+    assert "told an accuracy of -1.1e-06, in the line" in error_of(begin("echo -0.0000011"))
+
+
+@pytest.mark.parametrize("printed", ['{"accuracy": 0.25}', "0.25"])
+def test_a_byte_order_mark_before_the_first_line_hides_nothing(begin: Begin, printed: str) -> None:
+    run = begin(f"printf '\\357\\273\\277%s\\n' '{printed}'")
+    assert ended(run)["accuracy"] == 0.25
+    assert run.line == printed
+
+
+def test_a_byte_order_mark_is_left_out_however_the_first_bytes_come_and_only_there() -> None:
+    for chunks in ([b"\xef", b"\xbb", b'\xbf{"a": 1}\n\xef\xbb\xbf0.5\n'], [b'\xef\xbb\xbf{"a": 1}\n\xef\xbb\xbf0.5']):
+        heard: list[bytes] = []
+        lines = _Lines(heard.append)
+        for chunk in chunks:
+            lines.take(chunk)
+        lines.finish()
+        assert (heard, lines.last) == ([b'{"a": 1}'], ['{"a": 1}', r"\ufeff0.5"])
+
+
 @pytest.mark.parametrize("printed", ["nan", """'{"accuracy": NaN}'""", """'{"accuracy": 0.5, "loss": Infinity}'; sleep 1000"""])
 def test_what_is_not_finite_diverges(begin: Begin, printed: str) -> None:
     result = ended(begin(f"echo {printed}"))
