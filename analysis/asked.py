@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,12 @@ def is_usual(question: Question) -> bool:
 
 def tuned(questions: Iterable[Question], runs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """The keys of runs that a search of the tune study asked for: they say nothing of another study unless it asked for them,
-    too. A question that is damaged names none."""
+    too. Those that another study names are left out. A question that is damaged names none."""
+    questions = list(questions)
     searches = [found for question in questions if question.study == "tune" and (found := Alike.of(question)) is not None]
-    return frozenset(run["key"] for run in runs if any(search.holds(run) for search in searches))
+    held = [run for run in runs if any(search.holds(run) for search in searches)]
+    keys = {(RunSpec.from_dict(run), run["task_version"]): run["key"] for run in held}
+    for question in questions if keys else ():
+        for spec in itertools.chain(*question.specs.values()) if question.study != "tune" else ():
+            keys.pop((spec, question.task_version), None)
+    return frozenset(keys.values())

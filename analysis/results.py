@@ -24,6 +24,7 @@ from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
 from orchestrator.store.place import Stamp
 from orchestrator.store.questions import left_out
+from trainables.generative.chain import GENERATOR
 from trainables.spec import RunSpec, run_key
 from trainables.task import Task
 
@@ -97,7 +98,7 @@ class Results:
     """Where it all lies."""
     asked: Sequence[Asked] = ()
     tuned: frozenset[str] = frozenset()
-    """The keys of `runs` that are trials of the tune study, or confirm them."""
+    """The keys of `runs` that are trials of the tune study, or confirm them, and that no other study names."""
     questions: Sequence[Question] = ()
     """All that launches asked, of whatever study and version, but those that are `unanswered`."""
     tasks: Mapping[str, Task] = field(default_factory=dict)
@@ -112,9 +113,10 @@ class Results:
 
     @cached_property
     def generators(self) -> Answer:
-        """What the runs of generators say, whichever studies asked for them."""
+        """What the runs of generators say, whichever studies asked for them, but for those of `tuned`."""
         table = self.table[self.table["measure"].isin(MEASURES)]
-        return Answer.of_store(self.runs, numbers_of(table.dropna(subset="value").to_dict("records")), {})
+        runs = [run for run in self.runs if run["task"] != GENERATOR or run["key"] not in self.tuned]
+        return Answer.of_store(runs, numbers_of(table.dropna(subset="value").to_dict("records")), {})
 
     @classmethod
     def of(

@@ -44,7 +44,7 @@ CLAIMS = (
         "Correlation of the off-diagonal cosine similarities with the binary kernel: above 0.1 in the box, by more than 0.05 "
         "above that with permuted labels, and by more than 0.02 above that of correct images, which have some too, as bumps "
         "that share a coordinate overlap more often (our addition); among ID images larger for the bump than for the ramp "
-        "code.",
+        "code. ID accuracy above 0.9 with both codes (our addition): images of untrained networks are alike, too.",
         decoders.kernel_is_binary,
     ),
     Claim(
@@ -72,8 +72,8 @@ CLAIMS = (
         "More layers do not help.",
         "10",
         ENCODINGS_STUDY,
-        "CNN, bump code, box in the centre: OOD accuracy below 0.5 at every depth, of at least two, that has "
-        f"{LEAST_SEEDS} seeds.",
+        "CNN, bump code, box in the centre: ID accuracy above 0.9 (our addition) and OOD accuracy below 0.5 at every depth, of "
+        f"at least two, that has {LEAST_SEEDS} seeds.",
         decoders.depth_does_not_help,
     ),
     Claim(

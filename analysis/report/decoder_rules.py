@@ -54,14 +54,13 @@ def fails_in_box(results: Results) -> Finding:
     choice = choose(results.table, {code: {**CNN, "encoding": code, "depth": DEPTH} for code in ENCODINGS})
     conditions, seen = [], []
     for code in ENCODINGS:
-        id_mse, ood_mse, core, blank, id_accuracy, ood_accuracy = (
-            choice.values(code, "images", name)
-            for name in ("id_mse", "ood_mse", "core_mse", "blank_core_mse", "id_accuracy", "ood_accuracy")
+        id_mse, ood_mse, core, blank, ood_accuracy = (
+            choice.values(code, "images", name) for name in ("id_mse", "ood_mse", "core_mse", "blank_core_mse", "ood_accuracy")
         )
         conditions += [
             Condition(f"{code}: OOD MSE / ID MSE", paired(ratio, ood_mse, id_mse), ">=", LEAST_RATIO[code]),
             Condition(f"{code}: MSE in the core of the box / that of a blank image", paired(ratio, core, blank), ">=", 0.75),
-            Condition(f"{code}: ID accuracy", id_accuracy, ">", 0.9),
+            _has_learned(choice, code, code),
             Condition(f"{code}: OOD accuracy", ood_accuracy, "<", 0.5),
         ]
         if len(ood_accuracy):
@@ -75,7 +74,7 @@ def fails_in_box(results: Results) -> Finding:
     }
     return Finding(
         conditions,
-        f"accuracy in the box: {', '.join(seen)}" if seen else "",
+        f"accuracy in the box: {', '.join(seen)}{choice.lost(results)}" if seen else "",
         choice.settings,
         choice.others,
         pictures("fail-in-box", choice.table, "errors", "generated"),
@@ -104,7 +103,7 @@ def superposes(results: Results) -> Finding:
         Condition("the same minus that with the sum of another position", paired(sub, correlation, shuffled), ">", 0.1),
     ]
     every: dict[str, Where] = {code: {**CNN, "encoding": code, "depth": DEPTH} for code in ENCODINGS}
-    return _finding("superposition", conditions, choice, also(results.table, choice, every).table, "superposition")
+    return _finding("superposition", conditions, results, choice, also(results.table, choice, every).table, "superposition")
 
 
 def kernel_is_binary(results: Results) -> Finding:
@@ -116,12 +115,13 @@ def kernel_is_binary(results: Results) -> Finding:
     )
     of_ramp = choice.values("ramp", "kernel", "cosine_agreement_id")
     conditions = [
+        *(_has_learned(choice, code, code) for code in choice.groups),
         Condition("bump: agreement of OOD images with the binary kernel", agreement, ">", 0.1),
         Condition("bump: the same minus that with permuted labels", paired(sub, agreement, permuted), ">", 0.05),
         Condition("bump: the same minus that of correct images", paired(sub, agreement, right), ">", 0.02),
         Condition("agreement of ID images, bump minus ramp", paired(sub, in_id, of_ramp), ">", 0),
     ]
-    return _finding("binary-kernel", conditions, choice, choice.table, "kernel-corner", "kernels", "kernel-numbers")
+    return _finding("binary-kernel", conditions, results, choice, choice.table, "kernel-corner", "kernels", "kernel-numbers")
 
 
 def volume_contracts(results: Results) -> Finding:
@@ -134,7 +134,7 @@ def volume_contracts(results: Results) -> Finding:
         Condition("contraction at the last hidden layer minus the size of the difference at layer 0", more, ">", 0),
     ]
     codes = _of_depths(results.table, choice, {code: {**CNN, "encoding": code} for code in ("bump", "ramp")})
-    finding = _finding("volume", conditions, choice, codes, "volumes", depth=depth)
+    finding = _finding("volume", conditions, results, choice, codes, "volumes", depth=depth)
     finding.pictures.extend(pictures("volume", _of_depths(results.table, choice, BESIDE_STRIPES), "volume-gap"))
     return finding
 
@@ -159,11 +159,12 @@ def factorization_falls(results: Results) -> Finding:
     lower = paired(sub, last["ramp"], last["bump"])
     conditions.append(Condition("factorization of the last hidden layer, ramp minus bump", lower, "<", 0))
     shown = _of_depths(results.table, choice, groups)
-    return _finding("factorization", conditions, choice, shown, "by-layer", depth=depth)
+    return _finding("factorization", conditions, results, choice, shown, "by-layer", depth=depth)
 
 
 def depth_does_not_help(results: Results) -> Finding:
-    """Accuracy in the box at every depth that has enough seeds."""
+    """Accuracy in the box at every depth that has enough seeds. A decoder that draws nothing fails there, too: so each must
+    have learned to draw outside."""
     bump = {**CNN, "encoding": "bump"}
     of_bump = results.table[matching(results.table, bump)]
     groups = {str(depth): {**bump, "depth": depth} for depth in _depths(of_bump)}
@@ -171,10 +172,15 @@ def depth_does_not_help(results: Results) -> Finding:
     by_depth = {where["depth"]: choice.values(name, "images", "ood_accuracy") for name, where in groups.items()}
     enough = {depth: values for depth, values in by_depth.items() if len(values) >= LEAST_SEEDS}
     shown = enough if len(enough) > 1 else by_depth | ({} if len(by_depth) > 1 else {"another": {}})
-    conditions = [Condition(f"depth {depth}: OOD accuracy", values, "<", 0.5) for depth, values in shown.items()]
+    conditions = []
+    for depth, values in shown.items():
+        conditions += [
+            _has_learned(choice, str(depth), f"depth {depth}"),
+            Condition(f"depth {depth}: OOD accuracy", values, "<", 0.5),
+        ]
     tables = [choice.groups[name] for name, where in groups.items() if where["depth"] in shown]
     table = pd.concat(tables) if any(len(t) for t in tables) else pd.DataFrame()
-    finding = _finding("depth", conditions, choice, table, "by-depth")
+    finding = _finding("depth", conditions, results, choice, table, "by-depth")
     return dataclasses.replace(finding, lacks=_two_depths(results.table, choice).lacks("encodings"))
 
 
@@ -202,7 +208,7 @@ def mlp_is_opposite(results: Results) -> Finding:
     mlp: dict[str, Where] = {code: {**BUMPS, "decoder": "mlp", "encoding": code} for code in ("bump", "ramp")}
     shown = _of_depths(results.table, choice, mlp)
     striped = {f"{name}, {n}": {**where, "decoder": name} for n, where in BESIDE_STRIPES.items() for name in groups}
-    finding = _finding("mlp", conditions, choice, shown, "volumes", "by-layer", depth=depth)
+    finding = _finding("mlp", conditions, results, choice, shown, "volumes", "by-layer", depth=depth)
     finding.pictures.extend(pictures("mlp", _of_depths(results.table, choice, striped), "volume-gap"))
     return finding
 
@@ -215,7 +221,7 @@ def stripes_compose(results: Results) -> Finding:
         Condition("stripes alone: OOD accuracy", accuracy, ">=", 0.95),
         Condition("stripes alone: OOD MSE / that of a blank image", paired(ratio, mse, blank), ">=", 1),
     ]
-    return _finding("stripes-compose", conditions, choice, choice.table, "errors")
+    return _finding("stripes-compose", conditions, results, choice, choice.table, "errors")
 
 
 def plus_becomes_bump(results: Results) -> Finding:
@@ -232,7 +238,7 @@ def plus_becomes_bump(results: Results) -> Finding:
         Condition("100 bumps: OOD MSE / that of a blank image", paired(ratio, mse["100"], blank), "<", 1),
     ]
     shown = also(results.table, choice, _by_bumps(0, 10, 50, 100)).table
-    return _finding("plus-to-bump", conditions, choice, shown, "by-bumps")
+    return _finding("plus-to-bump", conditions, results, choice, shown, "by-bumps")
 
 
 def stripes_flatten_volume(results: Results) -> Finding:
@@ -249,7 +255,7 @@ def stripes_flatten_volume(results: Results) -> Finding:
         for layer in range(2, max(depth, 2) + 1)
     ]
     shown = _of_depths(results.table, choice, BESIDE_STRIPES)
-    return _finding("stripes-volume", conditions, choice, shown, "volume-gap", "volumes", depth=depth)
+    return _finding("stripes-volume", conditions, results, choice, shown, "volume-gap", "volumes", depth=depth)
 
 
 def stripes_come_early(results: Results) -> Finding:
@@ -267,7 +273,7 @@ def stripes_come_early(results: Results) -> Finding:
     more = paired(sub, with_, without)
     conditions.append(Condition("interaction in the last hidden layer, 100 bumps minus none", more, ">", 0))
     shown = also(results.table, choice, _by_bumps(0, 50, 100)).table
-    return _finding("early-stripes", conditions, choice, shown, "striped", "tuning")
+    return _finding("early-stripes", conditions, results, choice, shown, "striped", "tuning")
 
 
 def rotation_mixes(results: Results) -> Finding:
@@ -278,7 +284,7 @@ def rotation_mixes(results: Results) -> Finding:
         Condition("MSE in the gap / outside", paired(ratio, gap, id_), ">=", 10),
         Condition("share of outputs in the gap nearer to a mix of its edges than to the truth", mix, ">=", 0.9),
     ]
-    finding = _finding("rotation", conditions, choice, choice.table, "rotation")
+    finding = _finding("rotation", conditions, results, choice, choice.table, "rotation")
     if not choice.seeds:
         return dataclasses.replace(finding, lacks=None)
     run = choice.table.to_dict("records")[0]
@@ -286,13 +292,25 @@ def rotation_mixes(results: Results) -> Finding:
 
 
 def _finding(
-    claim: str, conditions: list[Condition], choice: Choice, shown: pd.DataFrame, *names: str, depth: int | None = None
+    claim: str,
+    conditions: list[Condition],
+    results: Results,
+    choice: Choice,
+    shown: pd.DataFrame,
+    *names: str,
+    depth: int | None = None,
 ) -> Finding:
     at = f"at depth {depth}, " if depth else ""
     drawn = pictures(claim, shown, *names)
     lacks = choice.lacks("encodings" if depth is None else "geometry")
-    seen = at + in_words(conditions) if choice.settings else ""
+    seen = at + in_words(conditions) + choice.lost(results) if choice.settings else ""
     return Finding(conditions, seen, choice.settings, choice.others, drawn, lacks=lacks)
+
+
+def _has_learned(choice: Choice, group: str, name: str) -> Condition:
+    """Without it an untrained network could meet what is asked of similarities, or of failures."""
+    values = choice.values(group, "images", "id_accuracy") if group in choice.groups else {}
+    return Condition(f"{name}: ID accuracy", values, ">", 0.9)
 
 
 def _by_bumps(*counts: int) -> dict[str, Where]:

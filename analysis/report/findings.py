@@ -6,6 +6,7 @@ import json
 import math
 import operator
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ ENDED_WELL = ("passed", "missed")
 SHARED = ("N", "max_steps", "lr", "batch_size", "weight_decay", "schedule", "setting_options")
 """Columns in which all runs behind one finding agree."""
 OWN = ("dataset", "decoder", "depth", "encoding", "holdout", "width", "precision", "data_count")
-"""Columns in which only the runs of one group agree: the CNN and the MLP differ in width, and in precision."""
+"""Columns in which the runs of one group agree, and those of different groups only as far as `shared_names` says."""
 
 Where = Mapping[str, Any]
 """Columns of a run and the values they must have."""
@@ -180,7 +181,7 @@ class Choice:
 
     groups: Mapping[str, pd.DataFrame]
     shared: Where
-    """The values of SHARED."""
+    """The values of what all groups share, see `shared_names`."""
     others: int
     """How many other settings have runs of these groups."""
     asked: Mapping[str, Where] = field(default_factory=dict)
@@ -230,6 +231,20 @@ class Choice:
         same = table[table["decoder"] == self.asked[name]["decoder"]] if len(table) else table
         return dict.fromkeys(OWN) | (dict(same[["width", "precision"]].iloc[0]) if len(same) else {})
 
+    def lost(self, results: Results) -> str:
+        """`; 7 more diverged`: how many runs of this setting did not end well, of seeds of which no run counts."""
+        statuses: dict[str, str] = {}
+        unwell = [run for run in results.runs if run["stop"] == "budget" and run["status"] not in ENDED_WELL]
+        unwell = [run for run in unwell if run["key"] not in results.tuned]
+        for name, group in self.groups.items() if self.shared and unwell else ():
+            wanted = {**self._own(name), **self.asked[name], **self.shared}
+            options, seeds = json.loads(wanted.pop("setting_options")), set(group["seed"])
+            for run in unwell:
+                is_same = all(value is None or run[column] == value for column, value in wanted.items())
+                if is_same and run["options"] == options and run["seed"] not in seeds:
+                    statuses[run["key"]] = run["status"]
+        return "".join(f"; {count} more {status}" for status, count in sorted(Counter(statuses.values()).items()))
+
     def values(self, group: str, measure: str, quantity: str, layer: int | None = None) -> BySeed:
         """A quantity of a group by seed; seeds for which it is not a finite number are left out."""
         rows = self.groups[group]
@@ -242,24 +257,39 @@ class _Run(NamedTuple):
     key: str
     seed: int
     shared: tuple[Any, ...]
-    """Its values of SHARED."""
+    """Its values of what all groups share."""
     own: tuple[Any, ...]
-    """Its values of OWN."""
+    """Its values of the others of OWN."""
+
+
+def shared_names(groups: Iterable[Where]) -> tuple[str, ...]:
+    """The columns in which the runs of all these groups agree. Width and precision are not among them where decoders are
+    compared, nor the count of images where data sets, boxes or counts are: each has its own."""
+    groups = list(groups)
+    names: tuple[str, ...] = SHARED
+    if len({where.get("decoder") for where in groups}) == 1:
+        names += ("width", "precision")
+    is_one_set = len({(where.get("dataset"), where.get("holdout")) for where in groups}) == 1
+    if is_one_set and not any("data_count" in where for where in groups):
+        names += ("data_count",)
+    return names
 
 
 def choose(table: pd.DataFrame, groups: Mapping[str, Where], most: Callable[[Sequence[int]], int] = min) -> Choice:
     """The setting in which the group with fewest seeds has most; then most seeds in all, the larger N, and more steps.
 
-    Only runs that took their whole budget of steps and ended well count. All groups agree in SHARED; in what neither that
-    nor `groups` says, each group takes what most of its seeds have. Of runs of a seed that differ in nothing of this, as in
-    their target alone, the one with the first key counts.
+    Only runs that took their whole budget of steps and ended well count. All groups agree in `shared_names`; in what neither
+    that nor `groups` says, each group takes what most of its seeds have. Of runs of a seed that differ in nothing of this, as
+    in their target alone, the one with the first key counts.
 
     Args:
         most: of the seeds of each group, what the setting is to have most of.
     """
     table = _decoder_runs(table)
     first = table.drop_duplicates("key")
-    described = zip(first["key"], first["seed"], _values(first, SHARED), _values(first, OWN), strict=True)
+    shared = shared_names(groups.values())
+    own_names = [name for name in OWN if name not in shared]
+    described = zip(first["key"], first["seed"], _values(first, shared), _values(first, own_names), strict=True)
     runs = [_Run(*values) for values in described]
     columns = {name: first[name].tolist() for name in {name for where in groups.values() for name in where}}
     members = {
@@ -293,7 +323,7 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where], most: Callable[[Seq
     }
     return Choice(
         {name: table[table["key"].isin(keys)] for name, keys in chosen.items()},
-        dict(zip(SHARED, best, strict=True)), settings - 1, groups,
+        dict(zip(shared, best, strict=True)), settings - 1, groups,
     )  # fmt: skip
 
 
@@ -308,8 +338,12 @@ def choose_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> tuple[int,
 
 
 def also(table: pd.DataFrame, choice: Choice, groups: Mapping[str, Where]) -> Choice:
-    """Further groups, of the setting that was chosen."""
-    return choose(table, {name: {**choice.shared, **where} for name, where in groups.items()})
+    """Further groups, of the setting that was chosen: each agrees with its groups in what all of them would share."""
+    further = {}
+    for group, where in groups.items():
+        names = shared_names([*choice.asked.values(), where])
+        further[group] = {**{name: value for name, value in choice.shared.items() if name in names}, **where}
+    return choose(table, further)
 
 
 def paired(combine: Callable[..., float], *values: BySeed) -> BySeed:

@@ -43,8 +43,10 @@ class Paper:
         return not self.task or any(run["task"] == self.task for run in results.runs)
 
     def own(self, results: Results) -> Results:
-        """What its claims are judged by."""
-        return replace(results, table=results.table[~results.table["task"].isin(self.without)])
+        """What its claims are judged by: nothing that a search selected by its outcome, but for what generators need."""
+        table = results.table
+        selected = table["key"].isin(results.tuned) & ~table["task"].isin((PROBE, TOKENIZER))
+        return replace(results, table=table[~(table["task"].isin(self.without) | selected)])
 
 
 def are_of_papers(results: Results) -> bool:

@@ -102,3 +102,15 @@ def test_what_is_left_out_is_told_on_the_page_with_the_option_that_answers_it(
     html = Builder(str(store), out).build()[0].html()
     assert "2 questions were left out" in html
     assert "does not say what was asked" not in html
+
+
+def test_a_run_of_a_search_counts_for_another_study_that_asked_for_it(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['one seed a trial']} --store {tmp_path}")
+    launched(tmp_path, study)
+    runs = Results.of(tmp_path).runs
+    first, second, *_ = [RunSpec.from_dict(run) for run in runs]
+    asked: dict[str, Any] = {"study": "vary", "search": {}, "settings": {}}
+    with ResultStore(tmp_path) as opened:
+        save_question(opened, Question(**asked, task_version=study.task.version, specs={"runs": [first]}))
+        save_question(opened, Question(**asked, task_version="former", specs={"runs": [second]}))
+    assert Results.of(tmp_path).tuned == {run["key"] for run in runs[1:]}

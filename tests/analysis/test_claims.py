@@ -1,5 +1,6 @@
 """The rules by which claims are judged: each can give every verdict, and each of its conditions alone can overturn it."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -12,16 +13,18 @@ import pytest
 from analysis import scaling
 from analysis.report.answers import regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
-from analysis.report.findings import Claim, Condition, Finding, beside, choose, choose_depth, in_words, verdict
+from analysis.report.findings import Claim, Condition, Finding, also, beside, choose, choose_depth, in_words, verdict
 from analysis.report.page import outcome
-from analysis.report.papers import Paper
+from analysis.report.papers import PAPERS, Paper
 from analysis.report.study_rules import _exponents, _least_ratio
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
+from tests.analysis.made_objectives import DIT, generator_row, parent_rows, rows_of, seeds
 from trainables.bumps import BumpTask
+from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 from trainables.regularization import RegularizationTask
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
@@ -173,6 +176,8 @@ BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
     ("binary-kernel", "bump: the same minus that with permuted", 0.36, {"encoding": "bump", "quantity": "cosine_permuted_ood"}),
     ("binary-kernel", "bump: the same minus that of correct", 0.385, {"encoding": "bump", "quantity": "cosine_truth_ood"}),
     ("binary-kernel", "agreement of ID images, bump minus ramp", 0.5, {"encoding": "ramp", "quantity": "cosine_agreement_id"}),
+    ("binary-kernel", "bump: ID accuracy", 0.9, {**CENTER, "encoding": "bump", "quantity": "id_accuracy"}),
+    ("binary-kernel", "ramp: ID accuracy", 0.9, {**CENTER, "encoding": "ramp", "quantity": "id_accuracy"}),
     ("volume", "log10 volume in the box minus outside", -1.09, {**DEEPEST, "quantity": "volume_ood"}),
     ("volume", "contraction at the last hidden layer minus", -1.5, {**DEEPEST, "layer": 0, "quantity": "volume_ood"}),
     ("volume", "log10 volume in the box minus outside", -0.5, {**DEEPEST, "quantity": "volume_ood"}),
@@ -185,6 +190,7 @@ BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
     ("factorization-falls", "ramp: factorization, last", 0.95, {**DEEPEST, "encoding": "ramp", "quantity": "factorization"}),
     ("factorization-falls", "ramp: R2", 0.985, {**DEEPEST, "encoding": "ramp", "quantity": "r2_ood"}),
     ("factorization-falls", "factorization of the last", 0.97, {**DEEPEST, "encoding": "ramp", "quantity": "factorization"}),
+    ("depth-does-not-help", "depth 2: ID accuracy", 0.9, {**CENTER, "depth": 2, "quantity": "id_accuracy"}),
     ("depth-does-not-help", "depth 2: OOD accuracy", 0.5, {**CENTER, "depth": 2, "quantity": "ood_accuracy"}),
     ("mlp-opposite", "CNN: log10 volume", -0.9, {**DEEPEST, "quantity": "volume_ood"}),
     ("mlp-opposite", "MLP: log10 volume", -1.1, {**MLP, "quantity": "volume_ood"}),
@@ -316,6 +322,53 @@ class TestChoice:
         assert (choice.settings["width"], choice.settings["precision"]) == ("64, 256", "bfloat16, float32")
         assert (choice.seeds, choice.others) == (3, 1)
 
+    @pytest.mark.parametrize("other", [{"width": 128}, {"precision": "bfloat16"}, {"data_count": 100}])
+    def test_groups_of_one_decoder_and_data_set_have_the_same_width_precision_and_count(self, other: Columns) -> None:
+        table = table_of([*self.rows({"bump": 3, "ramp": 3}), *self.rows({"bump": 4}, **other)])
+        for named in ({}, {"decoder": "cnn", "dataset": "bumps", "holdout": "center"}):
+            choice = choose(table, {name: {**where, **named} for name, where in self.GROUPS.items()})
+            [name] = other
+            assert (choice.settings[name], choice.shared[name]) == (str(USUAL[name]), USUAL[name])
+            assert (choice.seeds, len(choice.groups["bump"]), choice.others) == (3, 3, 1)
+
+    def test_more_seeds_of_one_code_at_another_width_do_not_turn_a_verdict(self) -> None:
+        of_ramp = {"encoding": "ramp", "depth": 4, "quantity": "cosine_agreement_id"}
+        pairs = changed(world(), 0.55, of_ramp)
+        more = world(4)[(world(4)["encoding"] == "bump") & (world(4)["decoder"] == "cnn")].assign(width=128)
+        more = changed(more.assign(key=more["key"] + "128"), 0.9, {"depth": 4, "quantity": "cosine_agreement_id"})
+        finding = judge("binary-kernel", pd.concat([pairs, more], ignore_index=True))
+        assert (finding.verdict, finding.seeds, finding.others) == ("not reproduced", 3, 1)
+        assert (finding.settings["width"], round(finding.conditions[-1].judged, 9)) == ("64", -0.05)
+
+    def test_data_sets_differ_in_their_count_and_one_that_is_named_is_kept(self) -> None:
+        stripes = {"dataset": "stripes+bumps", "data_count": 50}
+        table = table_of([*self.rows({"bump": 3}), *self.rows({"bump": 3}, **stripes)])
+        groups = {name: {"decoder": "cnn", "dataset": name} for name in ("bumps", "stripes+bumps")}
+        assert choose(table, groups).settings["data_count"] == "50, 495"
+        two = table_of([one for count in (0, 100) for one in self.rows({"bump": 3}, **{**stripes, "data_count": count})])
+        by_count = choose(two, {str(count): {"dataset": "stripes+bumps", "data_count": count} for count in (0, 100)})
+        assert (by_count.settings["data_count"], by_count.seeds) == ("0, 100", 3)
+
+    def test_further_groups_have_what_was_chosen_where_they_are_comparable(self) -> None:
+        cnn, mlp = {"decoder": "cnn", "dataset": "bumps", "holdout": "center"}, {"decoder": "mlp", "width": 256}
+        wide = self.rows({"ramp": 5}, width=128)
+        table = table_of([
+            *self.rows({"bump": 3, "ramp": 3}), *wide, *self.rows({"bump": 3}, **mlp, precision="bfloat16"),
+            *self.rows({"bump": 2}, holdout="corner", data_count=400), *self.rows({"bump": 5}, holdout="corner", width=128),
+            *self.rows({"bump": 3}, dataset="stripes+bumps", data_count=50),
+        ])  # fmt: skip
+        choice = choose(table, {"bump": {**cnn, "encoding": "bump"}, "ramp": {**cnn, "encoding": "ramp"}})
+        further = {
+            "ramp": {**cnn, "encoding": "ramp"}, "mlp": {**cnn, "decoder": "mlp"}, "corner": {**cnn, "holdout": "corner"},
+            "stripes": {**cnn, "dataset": "stripes+bumps"},
+        }  # fmt: skip
+        found = also(table, choice, further).groups
+        columns = ["width", "precision", "data_count"]
+        assert {name: (len(group), *group[columns].iloc[0]) for name, group in found.items()} == {
+            "ramp": (3, 64, "float32", 495), "mlp": (3, 256, "bfloat16", 495), "corner": (2, 64, "float32", 400),
+            "stripes": (3, 64, "float32", 50),
+        }  # fmt: skip
+
     def test_the_greatest_depth_with_enough_seeds_is_taken(self) -> None:
         seeds = {2: 5, 4: 3, 6: 2}
         rows = [one for depth, n in seeds.items() for one in self.rows({"bump": n, "ramp": n}, depth=depth)]
@@ -332,7 +385,9 @@ class TestChoice:
         table = world()
         started = table_of([row({"depth": 6}, 0, ("images", "ood_accuracy", None), 0.9)])
         finding = judge("depth-does-not-help", pd.concat([table, started], ignore_index=True))
-        assert [c.text for c in finding.conditions] == ["depth 2: OOD accuracy", "depth 4: OOD accuracy"]
+        assert [c.text for c in finding.conditions] == [
+            "depth 2: ID accuracy", "depth 2: OOD accuracy", "depth 4: ID accuracy", "depth 4: OOD accuracy",
+        ]  # fmt: skip
         assert finding.verdict == "reproduced"
 
     @pytest.mark.parametrize(
@@ -346,12 +401,13 @@ class TestChoice:
     )
     def test_the_setting_with_most_depths_is_taken_whatever_other_runs_there_are(self, more: Columns) -> None:
         def runs(seeds: int, **columns: Any) -> list[dict[str, Any]]:
-            return [row(columns, seed, ("images", "ood_accuracy", None), 0.3) for seed in range(seeds)]
+            numbers = {"id_accuracy": 1.0, "ood_accuracy": 0.3}
+            return [row(columns, s, ("images", name, None), value) for s in range(seeds) for name, value in numbers.items()]
 
         table = table_of([*runs(7, N=28, depth=4), *runs(3, N=24, depth=4), *runs(3, N=24, depth=6), *runs(1, **more)])
         finding = judge("depth-does-not-help", table)
         assert (finding.verdict, finding.settings["N"]) == ("reproduced", "24")
-        assert [condition.text for condition in finding.conditions] == ["depth 4: OOD accuracy", "depth 6: OOD accuracy"]
+        assert [c.text for c in finding.conditions if "OOD" in c.text] == ["depth 4: OOD accuracy", "depth 6: OOD accuracy"]
 
     def test_one_depth_is_not_enough(self) -> None:
         table = world()
@@ -363,6 +419,74 @@ class TestChoice:
         assert finding.verdict == "reproduced"
         assert finding.beside is not None
         assert finding.beside.rows == [("mlp, bump, center", "3", "5e-05", "0.004", "1", "1")]
+
+
+class TestSelected:
+    """Runs of a search are selected by their outcome, and say nothing of a claim."""
+
+    def test_runs_that_a_search_asked_for_do_not_judge_decoders(self) -> None:
+        table = changed(world(), 0.9, {**STRIPED, "data_count": 0, "quantity": "ood_accuracy"})
+        found = changed(world(5), 0.97, {**STRIPED, "data_count": 0, "quantity": "ood_accuracy"})
+        found = found.assign(lr=3e-3, key=found["key"] + "found")
+        both = Results([], pd.concat([table, found], ignore_index=True), tuned=frozenset(found["key"]))
+        claim = BY_ID["stripes-compose"]
+        finding = claim.evaluate(paper_of(claim).own(both))
+        assert (finding.verdict, finding.seeds, finding.settings["lr"], finding.others) == ("not reproduced", 3, "0.001", 0)
+        plain = dataclasses.replace(both, tuned=frozenset())
+        assert claim.evaluate(paper_of(claim).own(plain)).seeds == 5
+
+    def test_generators_of_a_search_say_nothing_and_what_they_need_is_found(self) -> None:
+        own, found = rows_of(dit=0.9), [generator_row(spec) for spec in seeds(DIT, 2, first=3)]
+        parents = [row for one in own for row in parent_rows(RunSpec.from_dict(one))]
+        selected = frozenset(row["key"] for row in (*found, *parents))
+        answer = Results([*own, *found, *parents], table_of([]), tuned=selected).generators
+        assert {run.key for run in answer.runs} == {row["key"] for row in own}
+        assert [run.probe_real for run in answer.runs] == [1.0] * 3
+
+    def test_what_generators_need_stays_known(self) -> None:
+        kinds = (GENERATOR, TOKENIZER, PROBE)
+        table = table_of([row({"task": task}, 0, ("tokens", "unseen_codes_111", None), 0.0) for task in kinds])
+        own = PAPERS[1].own(Results([], table, tuned=frozenset(table["key"])))
+        assert [*own.table["task"]] == [TOKENIZER, PROBE]
+
+
+class TestLost:
+    """Seeds that did not end well are told of."""
+
+    def runs(self, seeds: int, status: str, first: int = 3, **columns: Any) -> list[dict[str, Any]]:
+        made = [{**USUAL, **columns, "seed": seed, "status": status} for seed in range(first, first + seeds)]
+        return [run | {"key": json.dumps(run, sort_keys=True)} for run in made]
+
+    @pytest.mark.parametrize("claim", ["superposition", "fail-in-box", "depth-does-not-help"])
+    def test_runs_of_the_setting_that_diverged_or_failed(self, claim: str) -> None:
+        plain = judge(claim, world())
+        runs = [*self.runs(3, "missed", 0), *self.runs(7, "diverged"), *self.runs(2, "failed", 10)]
+        finding = judge(claim, world(), runs)
+        assert (finding.verdict, finding.seeds) == ("reproduced", 3)
+        assert finding.seen == f"{plain.seen}; 7 more diverged; 2 more failed"
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"N": 20}, {"options": {"sigma": 2.0}}, {"decoder": "mlp"}, {"width": 32}, {"data_count": 10}, {"stop": "early"},
+            {"encoding": "ramp"}, {"depth": 3}, {"task": ROTATION_TASK}, {"precision": "bfloat16"}, {"lr": 0.1},
+        ],
+    )  # fmt: skip
+    def test_those_of_other_settings_are_not_told_of(self, other: Columns) -> None:
+        assert judge("superposition", world(), self.runs(7, "diverged", **other)).seen == judge("superposition", world()).seen
+
+    def test_nor_are_trials_of_a_search_nor_a_seed_that_counts(self) -> None:
+        runs = self.runs(2, "diverged")
+        again = self.runs(3, "diverged", 0, target=0.5)
+        found = Results([*runs, *again], world(), tuned=frozenset(run["key"] for run in runs))
+        assert BY_ID["superposition"].evaluate(found).seen == judge("superposition", world()).seen
+
+    def test_a_depth_is_one_of_those_that_are_judged(self) -> None:
+        runs = [*self.runs(2, "diverged", depth=2, dataset="stripes+bumps", data_count=50), *self.runs(1, "diverged")]
+        assert judge("stripes-volume", world(), runs).seen.endswith("; 1 more diverged")
+
+    def test_nothing_is_told_where_no_run_counts(self) -> None:
+        assert judge("superposition", None, self.runs(7, "diverged")).seen == ""
 
 
 @cache
