@@ -237,7 +237,9 @@ class Report:
                 "verdict": finding.verdict,
                 "seeds": finding.seeds,
                 "seen": finding.seen,
-                "conditions": [{**asdict(c), "judged": c.judged, "met": c.enough and c.met} for c in finding.conditions],
+                "conditions": [
+                    {**asdict(c), "judged": c.judged, "met": c.enough and c.met, "met_by": c.met_by} for c in finding.conditions
+                ],
                 "comparisons": [asdict(one) for one in finding.comparisons],
                 "settings": finding.settings,
                 "others": finding.others,

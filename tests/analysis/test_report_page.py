@@ -573,8 +573,8 @@ def test_a_claims_table_says_of_each_number_what_it_is() -> None:
         page = Report([Part(PAPERS[0], [section])], 1, 0.0).html()
         return " ".join(re.sub("<[^>]+>", " ", page.partition("<th>condition</th>")[2].partition("</table>")[0]).split())
 
-    assert table(fitted).startswith("estimate range over seeds seeds needed outcome exponent 1.7 1 to 3")
-    assert table(least).startswith("median range over seeds seeds needed outcome least 2 1 to 3")
+    assert table(fitted).startswith("estimate range over seeds seeds needed outcome exponent 1.7 1 to 3 3 ≥ 1.4")
+    assert table(least).startswith("median range over seeds seeds needed outcome least 2 1 to 3 2 of 3 meet it &gt; 1")
     both = table(fitted, least)
     assert both.startswith("estimate or median range over seeds")
     assert "exponent 1.7 1 to 3" in both

@@ -201,7 +201,7 @@ def test_measures_are_read_once_for_all_studies_of_a_page(tmp_path: Path, monkey
 
     monkeypatch.setattr(build, "studies_of", noted)
     monkeypatch.setattr(MeasureTable, "rows", read)
-    builder, results = Builder(str(tmp_path), tmp_path / "out"), Results([], pd.DataFrame(columns=["task"]))
+    builder, results = Builder(str(tmp_path), tmp_path / "out"), Results([], pd.DataFrame(columns=["key", "task"]))
     for pages in (1, 2):
         builder.build(results)
         assert seen == [{"b": {"y_2": 0.25}}] * 2 * pages
