@@ -456,9 +456,8 @@ class _Launch:
             kept = f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
         if error is None:
             return f"interrupted; {kept}\nto continue: {self.resume}"
-        if isinstance(error, UserError):  # the same command would end the same; the message says what to do
-            return f"stopped: {error}\n{kept}"
-        return f"stopped: {error}\n{kept}; to continue: {self.resume}"
+        mended = "once that is mended, " if isinstance(error, UserError) else ""  # else the same command ends the same
+        return f"stopped: {error}\n{kept}; {mended}to continue: {self.resume}"
 
     def _signalled(self) -> int:
         """The exit code of a launch that a signal has ended; 0 for any other."""

@@ -614,25 +614,6 @@ def test_a_launch_that_starts_no_run_does_not_say_that_ray_starts(
     assert f"\nnot answered: the {why} limit was reached" in told
 
 
-@pytest.mark.parametrize("failed", [0, 1])
-def test_a_mistake_of_a_program_is_told_without_a_command_that_would_repeat_it(
-    failed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def execute(execution: Execution, *_: object) -> Outcome:
-        execution.outcome.failed = failed
-        raise UserError("sh, N = 8: the program told no accuracy: print one")
-
-    monkeypatch.setattr(launch, "executed", trained_by(execute))
-    words = ["--N", "8", "--seeds", "1", "--program", "sh {data_count}", "--counts", "5..90"]
-    assert run(scaling.app, [*words, "--store", str(tmp_path / "store")]) == (1 if failed else 2)
-    told = capsys.readouterr()
-    if failed:
-        said = "\nstopped: sh, N = 8: the program told no accuracy: print one\nall finished runs are kept\n"
-        assert told.out.endswith(said)
-    else:
-        assert told.err == "error: sh, N = 8: the program told no accuracy: print one\n"
-
-
 def test_lines_of_finished_runs_agree_with_what_this_launch_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -895,22 +876,22 @@ def test_an_answer_is_told_though_its_files_cannot_be_written(
     assert printed.err.splitlines()[-1].startswith(told)
 
 
-@pytest.mark.parametrize("trained", [0, 3])
+@pytest.mark.parametrize(("trained", "failed"), [(0, 0), (3, 0), (0, 1)])
 def test_a_mistake_that_shows_once_something_is_trained_says_how_to_continue(
-    trained: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: int, failed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def execute(execution: Execution, *_: object) -> Outcome:
-        execution.outcome.trained = trained
+        execution.outcome.trained, execution.outcome.failed = trained, failed
         raise UserError("the task's needs() fails with KeyError: 16")
 
     monkeypatch.setattr(launch, "executed", trained_by(execute))
     words = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
-    assert run(scaling.app, words) == (1 if trained else 2)
+    assert run(scaling.app, words) == (1 if trained + failed else 2)
     printed = capsys.readouterr()
-    if trained:
+    if trained + failed:
         stopped, resume = printed.out.splitlines()[-2:]
         assert stopped == "stopped: the task's needs() fails with KeyError: 16"
-        assert resume.startswith("all finished runs are kept; to continue: ")
+        assert resume.startswith("all finished runs are kept; once that is mended, to continue: ")
     else:
         assert printed.err == "error: the task's needs() fails with KeyError: 16\n"
 
