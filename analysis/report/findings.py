@@ -69,12 +69,6 @@ class Condition:
         return None if self.estimate is not None else sum(meets(value, self.bound) for value in self.values.values())
 
     @property
-    def seeds(self) -> str:
-        """Their number, and of how many the value meets it alone."""
-        count = len(self.values)
-        return f"{count}" if self.met_by is None or not count else f"{self.met_by} of {count} meet it"
-
-    @property
     def is_known(self) -> bool:
         """Whether there is a number to compare."""
         return bool(self.values) and not math.isnan(self.judged)

@@ -264,7 +264,7 @@ def _template() -> Template:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
     )
     environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug, "duration": format_seconds}
-    environment.filters |= {"beside": beside, "heads": heads_of, "lines": lines_of, "words": shlex.join}
+    environment.filters |= {"beside": beside, "seeds": seeds, "heads": heads_of, "lines": lines_of, "words": shlex.join}
     return environment.get_template("page.html.j2")
 
 
@@ -303,6 +303,12 @@ def slug(words: str) -> str:
 def spread(values: Mapping[int, float]) -> str:
     """The range over seeds."""
     return f"{number(min(values.values()))} to {number(max(values.values()))}" if values else ""
+
+
+def seeds(condition: Condition) -> str:
+    """Their number, and how many of them meet a condition alone."""
+    count = len(condition.values)
+    return f"{condition.met_by} of {count} meet it" if count and condition.met_by is not None else f"{count}"
 
 
 def outcome(condition: Condition) -> str:

@@ -329,7 +329,7 @@ def _beyond(N: float, low: float, at_low: float, high: float, at_high: float, po
     known = {low: at_low, high: at_high}
     if _line(0, known, power) >= 0:
         return _line(N, known, power)
-    return at_near * (N / near) ** min(math.log(at_high / at_low) / math.log(high / low), power + 1)
+    return at_near * (N / near) ** min(_growth(low, at_low, high, at_high), power + 1)
 
 
 def _beyond_all(value: float, known: Mapping[float, float]) -> float | None:

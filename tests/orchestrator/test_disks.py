@@ -425,7 +425,6 @@ def test_a_disk_that_cannot_sync_folders_does_without(tmp_path: Path, monkeypatc
 def test_who_waits_for_a_process_that_was_stopped_as_it_wrote_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = f"""
 from pathlib import Path
-from orchestrator.store.folder import Folder
 from orchestrator.store.locks import StoreLocks
 with StoreLocks.open(Path({str(tmp_path / ".lock")!r})).appending():
     print("holds", flush=True)

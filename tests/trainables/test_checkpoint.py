@@ -18,7 +18,6 @@ from trainables.bumps import BumpTask
 from trainables.spec import RunSpec, run_key
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
-from trainables.training.precision import quiet_cpu
 from trainables.training.result import CURVES
 
 SPEC = RunSpec(
@@ -28,8 +27,6 @@ SPEC = RunSpec(
 KEY = run_key(SPEC, BumpTask.version)
 
 State = dict[str, Any]
-
-quiet_cpu()
 
 
 def saved_state(steps: int) -> State:
