@@ -62,6 +62,8 @@ def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
             if not censored:
                 mean = geometric_mean(reached["total_images"])
                 upper = _rounded(math.exp(_log(reached["upper"]).mean() + half))
+                if mean == 0:
+                    lower = upper = 0.0
             else:
                 upper = math.inf
         notes = [f"{len(reached)} of {n} reached"] if censored else []
@@ -227,8 +229,10 @@ def _unresolved(reached: pd.DataFrame) -> float:
 
 
 def geometric_mean(totals: Iterable[float | None]) -> float:
-    """Zero counts as LEAST_TOTAL; NaN without any, or if one is not known."""
+    """Zero counts as LEAST_TOTAL, unless all are zero; NaN without any, or if one is not known."""
     numbers = pd.Series(list(totals), dtype=float)
+    if len(numbers) and (numbers == 0).all():
+        return 0.0
     return _rounded(math.exp(_log(numbers).mean())) if len(numbers) else math.nan
 
 

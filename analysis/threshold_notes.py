@@ -42,7 +42,7 @@ def _cut_short(
         if result.lower_ended == BUDGET and result.lower is not None:
             found = search.found(rows, i)
             watched, full = found.early.get(result.lower), found.full.get(result.lower)
-            row = full if watched is None else watched
+            row = watched if full is None else full
             if row is not None and row["reason"] == BUDGET and _had_not_converged(row):
                 places.setdefault(result.dataset, {})[result.along] = None
     along = results[0].axes.along

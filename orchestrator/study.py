@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.progress import Running, accuracy_text, format_seconds
 from orchestrator.command.tables import FittingTable, runs_text
 from orchestrator.engine.estimate import StepTimes, Work
 from orchestrator.errors import printable
@@ -276,7 +276,7 @@ class GridStudy(PlainStudy):
         if row["ood_mse"] is None and row["accuracy"] is None:
             return run
         if row["ood_mse"] is None:  # the loss is another
-            return f"{run} (accuracy {row['accuracy']:.2f}, {row['steps']} steps, {row['seconds']:.1f} s)"
+            return f"{run} (accuracy {accuracy_text(row['accuracy'], 2)}, {row['steps']} steps, {row['seconds']:.1f} s)"
         of_id = "" if row["id_mse"] is None else f"{row['id_mse']:.1e} ID, "
         return f"{run} (MSE {of_id}{row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
 

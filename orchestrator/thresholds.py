@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.progress import Running, time_taken
+from orchestrator.command.progress import Running, accuracy_text, time_taken
 from orchestrator.command.thresholds import At, at, brackets_table, plan_table, what_is_trained
 from orchestrator.engine.estimate import GUESSED_STEPS, Chain, Mean, Pace, Usual, Work, is_alike, probes_left, usual_of
 from orchestrator.errors import printable
@@ -129,7 +129,7 @@ class ThresholdStudy(PlainStudy):
             run += ", trained to the end"
         if row["accuracy"] is None:
             return run
-        return f"{run} (accuracy {row['accuracy']:.3f}, {time_taken(row)})"
+        return f"{run} (accuracy {accuracy_text(row['accuracy'])}, {time_taken(row)})"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """Each seed's bracket as it narrows, the law as far as it is known, and what there is to say of single thresholds."""

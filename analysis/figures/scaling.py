@@ -218,6 +218,8 @@ def _draw_references(axes: Axes, sizes: np.ndarray, answer: Answer) -> None:
         return
     start = found.loc[found["N"] == found["N"].min()]
     N0, T0 = float(start["N"].iloc[0]), float(start["total_images"].max())
+    if T0 == 0:
+        return
     span = np.array([N0, sizes.max()])
     for power, style in ((1, ":"), (2, "-."), (3, "--")):
         axes.plot(span, T0 * (span / N0) ** power, style, color="0.6", lw=1, zorder=0)

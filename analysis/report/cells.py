@@ -16,7 +16,8 @@ MOST_LINES = 200
 SHORT = 10
 """Letters of a run key."""
 NAMES = {
-    "images": "threshold (images)", "images_lower": "most that miss", "images_upper": "fewest that pass",
+    "images": "threshold (images)",
+    "images_lower": "misses, below all that pass", "images_upper": "passes, above all that miss",
     "fixed_images": "always present", "lower_ended": "lower end rests on", "key": "run", "passes": "run that passes",
     "contradicted_by": "contradicted by",
     "misses": "run that misses", "id_mse": "ID MSE", "ood_mse": "OOD MSE",

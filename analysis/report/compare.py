@@ -129,4 +129,4 @@ def _ratio(of: Mapping[int, ThresholdResult], first: Mapping[int, ThresholdResul
     if any(result.is_cut for pair in pairs for result in pair):
         return math.nan
     above, below = (geometric_mean(pair[place].total_images for pair in pairs) for place in (0, 1))
-    return above / below
+    return above / below if below else math.nan

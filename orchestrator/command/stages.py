@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.cli import checked
-from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.progress import Running, accuracy_text, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes, Work, runs_left
 from orchestrator.errors import UserError, counted, printable
@@ -217,7 +217,8 @@ class Stages:
         if row["accuracy"] is None:
             return run
         of_task = (f", {name} {value:.3f}" for name, value in _own_measures(row).items())
-        return f"{run} (accuracy {row['accuracy']:.3f}{''.join(of_task)}, {row['steps']} steps, {row['seconds']:.1f} s)"
+        told = f"accuracy {accuracy_text(row['accuracy'])}{''.join(of_task)}"
+        return f"{run} ({told}, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def obstacles(self) -> list[str]:
         """Why runs are not trained: a sentence for each run that they need and that has not made it, and for each that keeps
@@ -414,7 +415,7 @@ def _reached(parents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}"
+    return "unknown" if value is None else accuracy_text(value)
 
 
 def _pairs(parents: Mapping[str, str]) -> str:

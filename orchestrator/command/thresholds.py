@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rich.text import Text
 
-from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.progress import Running, accuracy_text, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import probes_left
 from orchestrator.searches.audits import UNAUDITED
@@ -149,7 +149,7 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     if result.lower_ended == UNAUDITED:
         text += " *"
     for run in probing:
-        accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
+        accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {accuracy_text(run.accuracy, 2)}"
         audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
         text += f" [{value_of(run.spec, result.axes.least)}{' to the end' * audited}:{accuracy or ' ...'}]"
     return Text(text.strip(), style="yellow" if result.is_cut else style)

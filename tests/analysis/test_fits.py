@@ -87,6 +87,13 @@ class TestSummarise:
         (row,) = summarise(frame(*(line(16, s, 32, fixed=32, verdict="minimum") for s in range(3)))).to_dict("records")
         assert (row["lower"], row["total_images"], row["upper"], row["note"]) == (32, 32, 32, "")
 
+    def test_seeds_that_need_nothing_have_a_mean_of_0(self) -> None:
+        table = frame(*(line(16, seed, 0, verdict="minimum") for seed in range(3)))
+        (row,) = summarise(table).to_dict("records")
+        assert (row["lower"], row["total_images"], row["upper"], row["note"]) == (0, 0, 0, "")
+        (row,) = summarise(frame(line(16, 0, 0, verdict="minimum"), line(16, 1, 2, lower=1))).to_dict("records")
+        assert row["total_images"] == 1  # half an image, and two
+
     def test_a_count_that_begins_high_is_said_to_hide_what_is_below(self) -> None:
         (row,) = summarise(frame(line(16, 0, 150), *(line(16, s, 150, verdict="minimum") for s in (1, 2)))).to_dict("records")
         assert row["note"] == "2 of 3 pass at the lowest data_count, so less may do"

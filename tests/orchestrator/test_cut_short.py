@@ -65,6 +65,7 @@ def ended(
         ("budget", RISING, "budget", 1),
         ("budget", [], "budget", 0),
         ("auto", FLAT, GIVEN_UP, 0),
+        ("auto", RISING, GIVEN_UP, 1),
         ("auto", RISING, "budget", 1),
         ("auto", FLAT, "budget", 0),
     ],
