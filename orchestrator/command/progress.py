@@ -189,10 +189,10 @@ class Progress:
         if not self._connected:
             return "Ray is starting"
         if not running and not self._begun:
-            first = "the first workers are starting, or another launch trains the runs that are left"
+            first = "the first workers are starting, or another launch has the runs that are left"
             return f"no run is in training here yet: {first}"
         if not running:
-            return "no run is in training here: the runs that are left wait for another try, or another launch trains them"
+            return "no run is in training here: the runs that are left wait for another try, or another launch has them"
         if not any(run.step for run in running):
             return f"{len(running)} running, their workers are starting"
         step, most = max((run.step, run.spec.max_steps) for run in running)

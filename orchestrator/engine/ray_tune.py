@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,9 @@ READ_BY_TUNE = {"done", "trial_id", "node_ip", "pid"}
 """What Tune itself reads of a result after the callbacks had it."""
 LOOK_SECONDS = 3.0
 """A worker whose process is gone at two looks after each other, Ray seems not to miss."""
+IDLE_SECONDS = 10.0
+"""A launch that has had nothing to train for so long lets its last worker go: another one may have claimed what is left, and
+wait for just this place."""
 WORKER = b"ray::"
 """How the command line of a worker begins."""
 KILLED = "Selected to kill:"
@@ -110,6 +115,8 @@ class StudySearcher(_Stateless, Searcher):
         self._cpus, self._gpus = cpus_per_run, gpus_per_run
         self._trials_left = trials
         self._weights = weights
+        self._has_begun = False
+        self._idle_since = math.inf
 
     def suggest(self, trial_id: str) -> Any:
         execution = self._execution
@@ -118,7 +125,7 @@ class StudySearcher(_Stateless, Searcher):
                 return Searcher.FINISHED
             specs = execution.next_pack(trial_id)
             if not specs:
-                return Searcher.FINISHED if execution.is_over() else None
+                return Searcher.FINISHED if execution.is_over() or self._keeps_a_worker_in_vain() else None
             checkpoints = execution.store.load_checkpoints(list(execution.running[trial_id]))
             runs = [
                 RunOrder(
@@ -136,6 +143,7 @@ class StudySearcher(_Stateless, Searcher):
         except Exception as error:
             return self._fatal(error)
         self._trials_left -= 1
+        self._has_begun, self._idle_since = True, math.inf
         order = Order(
             runs=runs,
             measure_pack_size=execution.packs.asks(specs[0], trial_id),
@@ -144,6 +152,14 @@ class StudySearcher(_Stateless, Searcher):
             checkpoint_seconds=CHECKPOINT_SECONDS,
         )
         return {"order": order, "cpus": self._cpus, "gpus": self._gpus if execution.packs.on_gpu(specs[0]) else 0.0}
+
+    def _keeps_a_worker_in_vain(self) -> bool:
+        """Tune ends its last worker only with the experiment. The next experiment has none before there is a run for it."""
+        if self._execution.running or not self._has_begun:
+            self._idle_since = math.inf
+            return False
+        self._idle_since = min(self._idle_since, now := time.monotonic())
+        return now - self._idle_since > IDLE_SECONDS
 
     def _parents(self, spec: RunSpec) -> dict[str, ParentOrder]:
         """The runs that a run needs. Their weights go to Ray once, however many runs need them one after the other."""

@@ -1259,6 +1259,16 @@ def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 1
 
 
+def test_pack_sizes_that_another_launch_has_stored_meanwhile_stay(store: ResultStore) -> None:
+    other_shape = dataclasses.replace(SPEC, width=SPEC.width + 1)
+    PackSizes(Toy(), store, fixed=None).learn(SPEC, 8)
+    ours, theirs = (PackSizes(Toy(), store, fixed=None) for _ in range(2))
+    theirs.halve(SPEC, 8)
+    ours.learn(other_shape, 2)
+    assert store.load_pack_sizes() == {ours.shape(SPEC): 4, ours.shape(other_shape): 2}
+    assert ours.size(SPEC) == 8, "of what is in memory, nothing changes in the middle of a launch"
+
+
 @pytest.mark.parametrize("ends", ["it cannot be made", "its worker is lost", "it is stopped"])
 def test_pack_sizes_are_measured_though_the_worker_that_was_to_do_so_is_gone(store: ResultStore, ends: str) -> None:
     execution, _ = make(store, seeds=5, workers=3)
@@ -1618,6 +1628,32 @@ def test_a_free_worker_takes_the_newest_run_and_leaves_older_ones_those_that_sta
     assert NewestFirst().choose_trial_to_run(controller) is trials[2]
     trials[1:3] = []
     assert NewestFirst().choose_trial_to_run(controller) is None
+
+
+def test_an_idle_launch_lets_its_last_worker_go_for_another_one_may_wait_for_it(
+    store: ResultStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution, _ = make(store, seeds=1, workers=2)
+    searcher = StudySearcher(execution, 1.0, 0.0, 10, {})
+    next_pack = Execution.next_pack
+
+    def told_every(seconds: float) -> list[Any]:
+        """While other launches have all that is left."""
+        monkeypatch.setattr(Execution, "next_pack", lambda *_: [])
+        told = []
+        for _ in range(3):
+            clock.now += seconds
+            told.append(searcher.suggest("later"))
+        monkeypatch.setattr(Execution, "next_pack", next_pack)
+        return told
+
+    assert told_every(1000.0) == [None] * 3, "it has no worker yet"
+    assert searcher.suggest("a")["order"].runs
+    assert told_every(1000.0) == [None] * 3, "a run is in training"
+    assert not result_of(execution, "a", step=5, accuracy=0.1)
+    assert result_of(execution, "a", result={**RESULT, "status": "missed"})
+    assert told_every(6.0) == [None, None, ray_tune.Searcher.FINISHED]
+    assert not execution.is_over()
 
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a folder"])

@@ -155,7 +155,7 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         wait_for_line("s: Ray is starting")
         progress.connected(2)
         wait_for_line("Ray is running with 2 in parallel; the first workers are starting")
-        first = "the first workers are starting, or another launch trains the runs that are left"
+        first = "the first workers are starting, or another launch has the runs that are left"
         wait_for_line(f"s: no run is in training here yet: {first}")
         assert not any("another try" in line for line in lines(console)), "nothing was tried"
         progress.started("a", SPEC)
@@ -168,7 +168,7 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         progress.progressed("b", SPEC, RunReport(step=8, accuracy=0.5))
         wait_for_line("s: 1 running, one is at step 8 of 10")
         progress.dropped("b")
-        wait_for_line("s: no run is in training here: the runs that are left wait for another try, or another launch trains th")
+        wait_for_line("s: no run is in training here: the runs that are left wait for another try, or another launch has them")
 
 
 def test_while_the_last_run_is_taken_in_nothing_else_is_said(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
