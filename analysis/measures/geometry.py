@@ -11,7 +11,7 @@ from analysis.geometry import cosine_factorization_of, factorization_of, forward
 from analysis.measures.quantity import Quantity
 from analysis.trained import TrainedDecoder
 
-VERSION = 1
+VERSION = 2
 LEAST_VOLUME = 1e-12
 """Added to volumes before the logarithm, as the authors did."""
 
@@ -19,12 +19,13 @@ LEAST_VOLUME = 1e-12
 def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
     """For the code and every layer, at all whole positions:
 
-    - `factorization` and `factorization_cosine`, with exact derivatives;
-    - `factorization_differences`: with differences between neighbours on the grid, as the authors did;
+    - `factorization` and `factorization_cosine`;
     - `volume_map` (N, N): dv, rows y and columns x; `volume_id`, `volume_ood`: means of log10(dv + 1e-12), out of and in the
       box.
 
-    The one-hot code has no derivative, and nothing behind it: there all is by differences.
+    These are with exact derivatives. `factorization_differences`, `volume_id_differences` and `volume_ood_differences` are with
+    differences between neighbours on the grid, as the authors took them. The one-hot code has no derivative, and nothing behind
+    it: there all is by differences.
     """
     N = decoder.N
 
@@ -37,10 +38,11 @@ def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
     exact = differences if decoder.spec.encoding == "one-hot" else forward_metric(layers, decoder.centres)
     for layer, (g, g_differences) in enumerate(zip(exact, differences, strict=True), start=-1):
         dv = volume_of(g)
-        size = np.log10(dv + LEAST_VOLUME)
         yield Quantity("factorization", factorization_of(g), layer=layer)
         yield Quantity("factorization_cosine", cosine_factorization_of(g), layer=layer)
         yield Quantity("factorization_differences", factorization_of(g_differences), layer=layer)
-        yield Quantity("volume_id", float(size[~decoder.inside].mean()), layer=layer)
-        yield Quantity("volume_ood", float(size[decoder.inside].mean()), layer=layer)
+        for of, volumes in (("", dv), ("_differences", volume_of(g_differences))):
+            size = np.log10(volumes + LEAST_VOLUME)
+            yield Quantity(f"volume_id{of}", float(size[~decoder.inside].mean()), layer=layer)
+            yield Quantity(f"volume_ood{of}", float(size[decoder.inside].mean()), layer=layer)
         yield Quantity("volume_map", array=dv.reshape(N, N).astype(np.float32), layer=layer)

@@ -6,6 +6,7 @@ The rules in words are in `claims`; all numbers are those of `analysis.measures`
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping
 from operator import sub
 
@@ -130,20 +131,21 @@ def volume_contracts(results: Results) -> Finding:
     first, last = _volume_gap(choice, "bump", 0), _volume_gap(choice, "bump", depth)
     more = paired(lambda at_last, at_first: -at_last - abs(at_first), last, first)
     conditions = [
+        _has_learned(choice, "bump", "bump"),
         Condition("log10 volume in the box minus outside, last hidden layer", last, "<=", -0.1),
         Condition("contraction at the last hidden layer minus the size of the difference at layer 0", more, ">", 0),
     ]
     codes = _of_depths(results.table, choice, {code: {**CNN, "encoding": code} for code in ("bump", "ramp")})
     finding = _finding("volume", conditions, results, choice, codes, "volumes", depth=depth)
     finding.pictures.extend(pictures("volume", _of_depths(results.table, choice, BESIDE_STRIPES), "volume-gap"))
-    return finding
+    return dataclasses.replace(finding, beside=_volumes_beside(choice, {"bump": depth}))
 
 
 def factorization_falls(results: Results) -> Finding:
     """Factorization metric and linear probes at the first and the last hidden layer, for the bump and the ramp code."""
     groups: dict[str, Where] = {code: {**CNN, "encoding": code} for code in ("bump", "ramp")}
     depth, choice = choose_depth(results.table, groups)
-    conditions, last = [], {}
+    conditions, last = [_has_learned(choice, code, code) for code in groups], {}
     for code in groups:
         by_layer = [choice.values(code, "geometry", "factorization", layer) for layer in range(depth + 1)]
         probes = [choice.values(code, "probe", "r2_ood", layer) for layer in (0, depth)]
@@ -201,6 +203,7 @@ def mlp_is_opposite(results: Results) -> Finding:
     factorization = {name: choice.values(name, "geometry", "factorization", layer) for name, layer in last.items()}
     less = paired(sub, factorization["mlp"], factorization["cnn"])
     conditions = [
+        *(_has_learned(choice, name, name.upper()) for name in groups),
         Condition("CNN: log10 volume in the box minus outside, last hidden layer", gap["cnn"], "<", 0),
         Condition("MLP: log10 volume in the box minus outside, last hidden layer", gap["mlp"], ">=", 0),
         Condition("factorization of the last hidden layer, MLP minus CNN", less, "<", 0),
@@ -210,7 +213,7 @@ def mlp_is_opposite(results: Results) -> Finding:
     striped = {f"{name}, {n}": {**where, "decoder": name} for n, where in BESIDE_STRIPES.items() for name in groups}
     finding = _finding("mlp", conditions, results, choice, shown, "volumes", "by-layer", depth=depth)
     finding.pictures.extend(pictures("mlp", _of_depths(results.table, choice, striped), "volume-gap"))
-    return finding
+    return dataclasses.replace(finding, beside=_volumes_beside(choice, last))
 
 
 def stripes_compose(results: Results) -> Finding:
@@ -245,7 +248,8 @@ def stripes_flatten_volume(results: Results) -> Finding:
     """How far the volume inside the box differs from that outside, with and without stripes. A decoder of one layer has no
     hidden layer 2."""
     depth, choice = choose_depth(results.table[results.table["depth"] >= 2], BESIDE_STRIPES)
-    conditions = [
+    conditions = [_has_learned(choice, name, name) for name in BESIDE_STRIPES]
+    conditions += [
         Condition(
             f"|log10 volume in the box minus outside|, layer {layer}, stripes + bumps minus bumps",
             paired(sub, _size(_volume_gap(choice, "stripes", layer)), _size(_volume_gap(choice, "bumps", layer))),
@@ -255,13 +259,14 @@ def stripes_flatten_volume(results: Results) -> Finding:
         for layer in range(2, max(depth, 2) + 1)
     ]
     shown = _of_depths(results.table, choice, BESIDE_STRIPES)
-    return _finding("stripes-volume", conditions, results, choice, shown, "volume-gap", "volumes", depth=depth)
+    finding = _finding("stripes-volume", conditions, results, choice, shown, "volume-gap", "volumes", depth=depth)
+    return dataclasses.replace(finding, beside=_volumes_beside(choice, dict.fromkeys(BESIDE_STRIPES, depth)))
 
 
 def stripes_come_early(results: Results) -> Finding:
     """Tuning of the first and the last hidden layer with 0, 50 and 100 bumps."""
     choice = choose(results.table, _by_bumps(0, 50, 100))
-    conditions = []
+    conditions = [_has_learned(choice, count, f"{count} bumps") for count in choice.groups]
     for count in ("50", "100"):
         first, last = (choice.values(count, "tuning", "interaction", layer) for layer in (0, DEPTH))
         striped = choice.values(count, "tuning", "striped", 0)
@@ -330,9 +335,24 @@ def _of_depths(table: pd.DataFrame, choice: Choice, groups: Mapping[str, Where])
     return pd.concat(tables) if tables else table.iloc[:0]
 
 
-def _volume_gap(choice: Choice, group: str, layer: int) -> BySeed:
-    inside, outside = (choice.values(group, "geometry", f"volume_{side}", layer) for side in ("ood", "id"))
+def _volume_gap(choice: Choice, group: str, layer: int, derivatives: str = "") -> BySeed:
+    inside, outside = (choice.values(group, "geometry", f"volume_{side}{derivatives}", layer) for side in ("ood", "id"))
     return paired(sub, inside, outside)
+
+
+def _volumes_beside(choice: Choice, layers: Mapping[str, int]) -> Beside | None:
+    """Volumes of each group at a layer, by both kinds of derivatives."""
+    rows = []
+    for group, layer in layers.items():
+        exact, differences = (_volume_gap(choice, group, layer, kind) for kind in ("", "_differences"))
+        if exact:
+            of_both = (number(statistics.median(gap.values())) if gap else "not measured" for gap in (exact, differences))
+            rows.append((group, str(layer), str(len(exact)), *of_both))
+    title = (
+        "Medians of log10 volume in the box minus outside, by exact derivatives, which decide, and by differences between "
+        "neighbours on the grid, as the authors took them."
+    )
+    return Beside(title, ("runs", "layer", "seeds", "exact", "differences"), rows) if rows else None
 
 
 def _size(values: BySeed) -> BySeed:

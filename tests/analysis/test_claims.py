@@ -78,6 +78,7 @@ def measured(run: Columns) -> dict[Quantity, float]:
         interaction = 0.1 + (0.1 if count else 0.02) * layer
         numbers |= {
             ("geometry", "volume_id", layer): -1.0, ("geometry", "volume_ood", layer): -1.0 + gap,
+            ("geometry", "volume_id_differences", layer): -1.0, ("geometry", "volume_ood_differences", layer): -1.0 + 2 * gap,
             ("geometry", "factorization", layer): factorization,
             ("geometry", "factorization_differences", layer): factorization,
             ("probe", "r2_ood", layer): 0.99 - 0.05 * layer,
@@ -156,6 +157,7 @@ def test_two_seeds_are_not_enough_and_runs_that_diverged_are_no_seeds(claim: Cla
 CENTER = {"holdout": "center", "dataset": "bumps", "decoder": "cnn"}
 DEEPEST = {**CENTER, "depth": 4, "layer": 4, "encoding": "bump"}
 STRIPED = {"holdout": "corner"}
+LEARNED = {**CENTER, "depth": 4, "quantity": "id_accuracy"}
 MLP = {"decoder": "mlp", "depth": 4, "layer": 3}
 BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
     *(
@@ -181,6 +183,8 @@ BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
     ("volume", "log10 volume in the box minus outside", -1.09, {**DEEPEST, "quantity": "volume_ood"}),
     ("volume", "contraction at the last hidden layer minus", -1.5, {**DEEPEST, "layer": 0, "quantity": "volume_ood"}),
     ("volume", "log10 volume in the box minus outside", -0.5, {**DEEPEST, "quantity": "volume_ood"}),
+    ("volume", "bump: ID accuracy", 0.9, {**LEARNED, "encoding": "bump"}),
+    *(("factorization-falls", f"{code}: ID accuracy", 0.9, {**LEARNED, "encoding": code}) for code in ("bump", "ramp")),
     ("factorization-falls", "bump: factorization, last", 0.99, {**DEEPEST, "quantity": "factorization"}),
     (
         "factorization-falls", "bump: least factorization", 0.94,
@@ -192,6 +196,8 @@ BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
     ("factorization-falls", "factorization of the last", 0.97, {**DEEPEST, "encoding": "ramp", "quantity": "factorization"}),
     ("depth-does-not-help", "depth 2: ID accuracy", 0.9, {**CENTER, "depth": 2, "quantity": "id_accuracy"}),
     ("depth-does-not-help", "depth 2: OOD accuracy", 0.5, {**CENTER, "depth": 2, "quantity": "ood_accuracy"}),
+    ("mlp-opposite", "CNN: ID accuracy", 0.9, {**LEARNED, "encoding": "bump"}),
+    ("mlp-opposite", "MLP: ID accuracy", 0.9, {**LEARNED, "decoder": "mlp"}),
     ("mlp-opposite", "CNN: log10 volume", -0.9, {**DEEPEST, "quantity": "volume_ood"}),
     ("mlp-opposite", "MLP: log10 volume", -1.1, {**MLP, "quantity": "volume_ood"}),
     ("mlp-opposite", "factorization of the last", 0.98, {**MLP, "quantity": "factorization"}),
@@ -205,6 +211,12 @@ BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
         ("stripes-volume", f"|log10 volume in the box minus outside|, layer {layer}", -2.0,
          {"holdout": "center", "dataset": "stripes+bumps", "depth": 4, "layer": layer, "quantity": "volume_ood"})
         for layer in (2, 3, 4)
+    ),
+    ("stripes-volume", "bumps: ID accuracy", 0.9, {**LEARNED, "encoding": "bump"}),
+    ("stripes-volume", "stripes: ID accuracy", 0.9, {**LEARNED, "dataset": "stripes+bumps"}),
+    *(
+        ("early-stripes", f"{count} bumps: ID accuracy", 0.9, {**STRIPED, "data_count": count, "quantity": "id_accuracy"})
+        for count in (0, 50, 100)
     ),
     ("early-stripes", "50 bumps: share of striped", 0.5, {**STRIPED, "data_count": 50, "layer": 0, "quantity": "striped"}),
     ("early-stripes", "100 bumps: share of striped", 0.5, {**STRIPED, "data_count": 100, "layer": 0, "quantity": "striped"}),
@@ -233,6 +245,22 @@ def test_a_box_that_is_expanded_is_not_contracted_by_as_much(gaps: tuple[float, 
     for seed, gap in enumerate(gaps):
         table = changed(table, -1.0 + gap, {**DEEPEST, "seed": seed, "quantity": "volume_ood"})
     assert judge("volume", table).verdict == wanted
+
+
+@pytest.mark.parametrize(("claim", "rows"), [
+    ("volume", [("bump", "4", "3", "-0.45", "-0.9")]),
+    ("mlp-opposite", [("cnn", "4", "3", "-0.45", "-0.9"), ("mlp", "3", "3", "0.2", "0.4")]),
+    ("stripes-volume", [("bumps", "4", "3", "-0.45", "-0.9"), ("stripes", "4", "3", "-0.225", "-0.45")]),
+])  # fmt: skip
+def test_volumes_by_differences_stand_beside_and_decide_nothing(claim: str, rows: list[tuple[str, ...]]) -> None:
+    beside = reproduced(claim).beside
+    assert beside is not None
+    assert beside.rows == rows
+    other = judge(claim, changed(world(), 9.0, {"quantity": "volume_ood_differences"}))
+    assert other.verdict == "reproduced"
+    former = judge(claim, world()[~world()["quantity"].str.match("volume.*differences")])
+    assert former.beside is not None
+    assert [row[-1] for row in former.beside.rows] == ["not measured"] * len(rows)
 
 
 @pytest.mark.parametrize("claim", [c for c in DECODER_CLAIMS if c.id not in REPEATED], ids=lambda claim: claim.id)

@@ -162,6 +162,9 @@ def test_the_measure_agrees_with_differences_and_splits_the_volume_at_the_box() 
         inside[low : high + 1, low : high + 1] = True
         assert found["volume_ood", layer].value == pytest.approx(np.log10(dv[inside]).mean(), abs=1e-5)
         assert found["volume_id", layer].value == pytest.approx(np.log10(dv[~inside]).mean(), abs=1e-5)
+        by_differences = np.log10(volume(values.reshape(12, 12, -1)))
+        assert found["volume_ood_differences", layer].value == pytest.approx(by_differences[inside].mean())
+        assert found["volume_id_differences", layer].value == pytest.approx(by_differences[~inside].mean())
     speed = sum(i**2 * math.exp(-(i**2)) for i in range(-4, 5))  # squared, of the bump code
     np.testing.assert_allclose(found["volume_map", -1].array[5:7, 5:7], speed, rtol=1e-5)
     assert found["factorization", -1].value == found["factorization_cosine", -1].value == 1
