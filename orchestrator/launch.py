@@ -43,7 +43,7 @@ from orchestrator.command.progress import (
     say_aside,
 )
 from orchestrator.command.reading import check_apart, check_named, open_store
-from orchestrator.command.sources import made_by_other_source, made_with_fewer_files, source_of
+from orchestrator.command.sources import made_by_former_version, made_by_other_source, made_with_fewer_files, source_of
 from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
@@ -252,7 +252,10 @@ class _Launch:
         """Say which stored runs do not fit what is asked now."""
         if lost := self.stages.lost():
             self._say(f"warning: {lost}")
+        is_over = self.stages.search.finished(self.rows)
         for path, task in (tasks := self.stages.tasks()).items():
+            if not is_over and (former := made_by_former_version(path, task, self.rows, self.store)):
+                self._say(f"warning: {former}")
             if others := made_by_other_source(path, task, self.rows, self.store, tasks.values()):
                 self._say(f"warning: {others}")
         if fewer := made_with_fewer_files(self.study.task, self.store):

@@ -1,4 +1,4 @@
-"""Which text of a task the runs of a store were made by: it may have changed though its version has not."""
+"""Which version of a task the runs of a store were made by, and which text: that may change though the version does not."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from orchestrator.store import ResultStore
 from orchestrator.store.rows import decode
 from trainables.program import COMMAND, OWN_FILES, PATH, ProgramTask, files_of
 from trainables.settings import listed
+from trainables.spec import RunSpec, run_key
 from trainables.task import Task
 
 OWN = ("trainables", "orchestrator", "analysis")
@@ -34,6 +35,28 @@ def source_of(task: Task) -> str:
     """`source=` and a digest of the files that a task of the user's own is made of; nothing for a task of this project."""
     digests = _digests(task)
     return f"source={digests[0]}" if digests else ""
+
+
+def made_by_former_version(path: str, task: Task, rows: Iterable[Row], store: ResultStore) -> str | None:
+    """What is to be said if the store has runs of a task that do not count, as it or the training had another version.
+
+    Args:
+        path: that of the task, `module:Class`.
+        rows: of the store. Only among these it is seen whether the training had another version: this takes a whole row.
+    """
+    of_task = {"task": {path}}
+    count = store.count(of_task) - store.count({**of_task, "task_version": {task.version}})
+    mine = [row for row in rows if row["task"] == path and row["task_version"] == task.version]
+    one_of = {row["family"]: row for row in mine}
+    former = {name for name, row in one_of.items() if run_key(RunSpec.from_dict(row), task.version) != row["key"]}
+    count += sum(row["family"] in former for row in mine)
+    if not count:
+        return None
+    if count == 1:
+        are, but = "is of a former version", "it stays there, but does not count, and is trained again if it is needed"
+    else:
+        are, but = "are of former versions", "they stay there, but do not count, and those that are needed are trained again"
+    return f"{counted(count, 'run')} of {path} in the store {are} of the task or of the training: {but}"
 
 
 def made_by_other_source(

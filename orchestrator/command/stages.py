@@ -146,10 +146,13 @@ class Stages:
         return self._staged is not None and self._staged.name(row["key"]) is not None
 
     def tasks(self) -> dict[str, Task]:
-        """By path, the tasks of the study, and those of the finished runs that its runs need, as far as these are known."""
+        """By path, the tasks of the study, and those of the runs that its runs need, as far as these are known."""
         specs = [spec for of_kind in self._question.specs.values() for spec in of_kind]
-        known = [] if self._staged is None else [key for keys in self._staged.known().values() for key in keys]
-        specs += [RunSpec.from_dict(row) for key in known if (row := self._rows.get(key)) is not None]
+        if self._staged is not None:
+            known = [key for keys in self._staged.known().values() for key in keys]
+            specs += [RunSpec.from_dict(row) for key in known if (row := self._rows.get(key)) is not None]
+            of_waiting = self._staged.parents(self._rows, self._staged.waiting(self._rows))
+            specs += [spec for of_name in of_waiting.values() for spec in of_name.values()]
         return {spec.task: self._tasks.of(spec) for spec in specs}
 
     def lost(self) -> str | None:

@@ -60,9 +60,8 @@ def plan_table(search: ConfirmBest, rows: Rows, steps: str) -> FittingTable:
         more = sum(len(trial.rows) - 1 for trial in tuning.finished_trials(rows))
         most = left * (len(tuning.seeds) - 1)
         table.add_row("their further seeds", str(more), f"at most {most}", steps)
-    for setting, specs in search.planned(rows).items() if search.seeds else ():
-        ready = sum(search.row(rows, spec) is not None for spec in specs)
-        table.add_row(f"{setting}, fresh seeds", str(ready), str(len(specs) - ready), steps)
+    for setting, (ready, missing) in search.planned(rows).items() if search.seeds else ():
+        table.add_row(f"{setting}, fresh seeds", str(ready), str(missing), steps)
     return table
 
 
@@ -76,8 +75,7 @@ def work_left(search: ConfirmBest, rows: Rows, seconds: float) -> Work:
     tuning = search.tuning
     share = GUESSED_SHARE if tuning.pruner != "none" else 1.0
     trials, further = _trials_left(tuning, rows), len(tuning.seeds) - 1
-    finals = [spec for specs in search.planned(rows).values() for spec in specs]
-    left = sum(search.row(rows, spec) is None for spec in finals)
+    left = sum(missing for _, missing in search.planned(rows).values())
     runs = [(share * seconds, trials), (seconds, trials * further * SEVERAL), (seconds, left)]
     searching = min(1 + further, trials * (share + further * SEVERAL))
     return Work(runs, [Chain(seconds * (searching + min(left, 1)))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +39,10 @@ class Followed(ABC):
         """The runs that follow, setting by setting, as far as they are known."""
 
     @abstractmethod
+    def awaited(self, rows: Rows) -> dict[str, int]:
+        """Of each setting whose values are not known yet, how many runs it will have."""
+
+    @abstractmethod
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         """The finished run of a spec, or None."""
 
@@ -63,6 +66,14 @@ class Followed(ABC):
     def following(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
         """Every spec of `finals`, setting by setting, and its row if it has finished."""
         return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
+
+    def planned(self, rows: Rows) -> dict[str, tuple[int, int]]:
+        """Of each setting, how many of its runs have finished, and how many are to do."""
+        planned = {}
+        for setting, specs in self.finals(rows).items():
+            ready = sum(self.row(rows, spec) is not None for spec in specs)
+            planned[setting] = ready, len(specs) - ready
+        return planned | {setting: (0, count) for setting, count in self.awaited(rows).items()}
 
 
 @dataclass(slots=True)
@@ -132,12 +143,9 @@ class ConfirmBest(Followed):
         """The runs that confirm each chosen trial."""
         return {setting_of(t): [self.tuning.spec(t.values, seed) for seed in self.seeds] for t in self.chosen(rows)}
 
-    def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
-        """As `finals`; before the trials are known, the runs of one that stands for each."""
-        if self.tuning.finished(rows):
-            return {**self.finals(rows)}
-        waiting = [dataclasses.replace(self.tuning.template, seed=seed) for seed in self.seeds]
-        return {f"best {place + 1}": waiting for place in range(self.most)}
+    def awaited(self, rows: Rows) -> dict[str, int]:
+        """The trials that will be confirmed, while they are not known."""
+        return {} if self.tuning.finished(rows) else {f"best {place + 1}": len(self.seeds) for place in range(self.most)}
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         return rows.get(run_key(spec, self.tuning.task_version))
@@ -172,9 +180,9 @@ class ConfirmAndJudge(Followed):
             finals[TUNED] = [with_values(spec, best.values) for spec in self.final]
         return finals
 
-    def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
-        """As `finals`, with specs for `tuned` in any case: before its values are known, those that await them."""
-        return {**self.known, TUNED: self.final} | self.finals(rows)
+    def awaited(self, rows: Rows) -> dict[str, int]:
+        """`tuned`, while there is no winner."""
+        return {TUNED: len(self.final)} if self.confirming.winner(rows) is None else {}
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         return self.confirming.row(rows, spec)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
+from unittest import mock
 
 import pytest
+from rich.console import Console
 
 from analysis.regularization import Answer
+from orchestrator import regularization
+from orchestrator.command import cli
+from orchestrator.command.trials import plan_table, work_left
+from orchestrator.engine import estimate
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OptunaSearch
@@ -128,7 +136,48 @@ def test_settings_known_beforehand_fill_idle_workers_while_trials_are_few() -> N
     runs = search.propose(Rows(), 12, fill=2)
     assert [run.holdout for run in runs] == ["corner-box-1"] * 2 + ["corner"] * 8
     assert TUNED not in search.finals(Rows())
-    assert len(search.planned(Rows())[TUNED]) == 2
+    assert search.planned(Rows())[TUNED] == (0, 2)
+
+
+def printed(table: Any) -> str:
+    console = Console(width=200, file=StringIO())
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_runs_of_a_known_setting_are_not_those_of_one_whose_values_are_not_known() -> None:
+    """The runs of `both` have the weights that a decoder has by default, as have the specs that wait for the winner."""
+    found: list[regularization.RegularizationStudy] = []
+    with mock.patch.object(regularization, "launch", lambda study, *_: found.append(study) or 0):
+        assert cli.run(regularization.app, ["--N", "8", "--trials", "8", "--epochs", "10", "--seeds", "3"]) == 0
+    study = found[0]
+    both = study.search.known["both"]
+    assert both == study.search.final
+    rows = Rows({**finish(spec, second, 1.0), "seconds": 0.5 * 100} for second, spec in enumerate(both))
+    with mock.patch.object(estimate, "step_seconds", return_value=0.5):
+        plan, left = study.plan(rows)
+        before = study.plan(Rows())[1]
+    assert re.search(r"both\s+│\s+3\s+│\s+0\s", printed(plan))
+    assert re.search(r"tuned\s+│\s+0\s+│\s+3\s", printed(plan))
+    final = 0.5 * study.search.final[0].max_steps
+    assert (left.seconds, left.chains) == (pytest.approx(before.seconds - 3 * final), before.chains)
+
+
+def test_the_tuned_setting_counts_its_own_runs_once_its_values_are_known() -> None:
+    search = made()
+    rows = walk(search)
+    assert search.planned(rows) == {**dict.fromkeys(COMPARED, (2, 0)), TUNED: (2, 0)}
+    last = search.finals(rows)[TUNED][1]
+    assert search.planned(Rows(row for row in rows if row["key"] != run_key(last, "1")))[TUNED] == (1, 1)
+
+
+def test_runs_that_confirmed_a_trial_are_not_those_of_one_that_is_not_known() -> None:
+    """They may have the values that the task has by default, as have the specs that wait for the best trials."""
+    search = made().confirming
+    rows = Rows(finish(dataclasses.replace(search.tuning.template, seed=seed), seed, 1.0) for seed in search.seeds)
+    assert search.planned(rows) == {"best 1": (0, 4), "best 2": (0, 4), "best 3": (0, 4)}
+    assert work_left(search, rows, 10.0) == work_left(search, Rows(), 10.0)
+    assert len(re.findall(r"best \d, fresh seeds\s+│\s+0\s+│\s+4\s", printed(plan_table(search, rows, "20")))) == 3
 
 
 @pytest.mark.slow(1)

@@ -14,14 +14,15 @@ from typer.testing import CliRunner
 from orchestrator import __main__ as everything
 from orchestrator import scaling, tune
 from orchestrator.command.cli import run
-from orchestrator.command.sources import made_by_other_source, source_of
+from orchestrator.command.sources import made_by_former_version, made_by_other_source, source_of
 from orchestrator.command.subject import TaskApp
 from orchestrator.launch import LaunchOptions
-from orchestrator.searches import Rows
+from orchestrator.searches import Row, Rows
 from orchestrator.store import ResultStore, make_row
 from orchestrator.thresholds import ThresholdStudy
 from tests.toy import Toy
 from trainables import setting
+from trainables import spec as spec_module
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
 from trainables.task import load_task
@@ -235,6 +236,36 @@ def test_runs_made_by_another_text_of_the_task_are_told(tmp_path: Path, monkeypa
     assert told is not None
     assert told.startswith("2 finished runs of changing_task:Mine were trained when its file had another text.")
     assert source_of(BumpTask()) == ""
+
+
+def test_runs_of_former_versions_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a former version of the task by what the store knows of all rows; those of a former training among the rows."""
+    fields = {"dataset": "toys", "N": 8, "options": tuple(Toy.defaults.items()), "stop": "budget"}
+    about = {"fixed_count": 0, "status": "missed", "reason": "budget"}
+
+    def row(seed: int, version: str = Toy.version, task: str = "tests.toy:Toy", count: int = 3) -> Row:
+        return make_row(RunSpec(task=task, data_count=count, seed=seed, **fields), task_version=version, **about)
+
+    def told(rows: list[Row]) -> str | None:
+        return made_by_former_version("tests.toy:Toy", Toy(), rows, store)
+
+    with ResultStore(tmp_path / "store") as store:
+        now = store.append([row(0), row(0, "8", "tests.toy:Other")])
+        assert told([]) is told(now) is None
+        store.append([row(1, "0")])
+        alone = (
+            "1 run of tests.toy:Toy in the store is of a former version of the task or of the training: it stays there, but "
+            "does not count, and is trained again if it is needed"
+        )
+        assert told(now) == alone
+        store.append([row(2, "0")])
+        with monkeypatch.context() as patch:
+            patch.setattr(spec_module, "TRAINING_VERSION", "1")
+            former = store.append([row(3), row(3, count=4)])
+        assert told([*now, *former]) == (
+            "4 runs of tests.toy:Toy in the store are of former versions of the task or of the training: they stay there, but "
+            "do not count, and those that are needed are trained again"
+        )
 
 
 def test_a_module_that_the_task_inherits_from_or_uses_is_watched_too(
