@@ -15,7 +15,7 @@ from trainables.process import Ending, Process
 from trainables.program import OWN_FILES, changed_files, words_of
 from trainables.spec import LARGEST, RunSpec
 from trainables.training.result import Progress, RunResult
-from trainables.training.run import RunError
+from trainables.training.run import RunError, UnfitError
 
 MOST_POINTS = 1000
 """Points of a curve. When there are as many, every second one is dropped, and from then on half as many are kept."""
@@ -185,6 +185,7 @@ class ProgramRun:
         Raises:
             RunError: the program cannot be started, fails, or prints nothing for too long.
             PrintedError: it has told no accuracy, or one that is no share.
+            UnfitError: its files are not those that the run is about.
         """
         end = math.inf if seconds is None else time.monotonic() + seconds
         process = self._process = self._process or self._start()
@@ -258,13 +259,14 @@ class ProgramRun:
     def _start(self) -> Process:
         """
         Raises:
-            RunError: its files are not those that the run is about.
+            UnfitError: its files are not those that the run is about.
         """
         if changed := changed_files(self.spec):
-            raise RunError(
-                f"{', '.join(changed)} cannot be read here, or is not the file that the study began with: leave the files of a "
-                "program as they are while a study runs, and copy them to all machines. If the program writes this file "
-                f'itself, {OWN_FILES}["train.py"]'
+            raise UnfitError(
+                f"{', '.join(changed)} cannot be read here, or is not the file that the study began with, so this machine "
+                "cannot train the runs of the study: put the file back, the same on all machines, and the same command "
+                "continues. A file that was changed on purpose is another program, and its runs are trained anew. If the "
+                f'program writes this file itself, {OWN_FILES}["train.py"]'
             )
         environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED_ON)}
         return Process(words_of(self.spec), SET | environment, self._told.hear, self._changed)

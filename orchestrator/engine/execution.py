@@ -14,7 +14,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from orchestrator.engine.choosing import Chooser, Free
-from orchestrator.engine.failures import MOST_LEFT, Failures, first_line, is_exception, is_out_of_memory
+from orchestrator.engine.failures import (
+    MOST_LEFT,
+    Failures,
+    first_line,
+    is_exception,
+    is_out_of_memory,
+    is_unfit,
+    why_lost,
+    why_unfit,
+)
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
@@ -265,9 +274,7 @@ class Execution:
         if report.best_pack_size is not None and pack:
             self.packs.learn(next(iter(pack.values())), report.best_pack_size)
         if report.error is not None and report.unfit:
-            for key in self._leave(trial_id):
-                self._again(key)
-            self.fatal = self.fatal or UnfitError(report.error)
+            self._on_unfit(trial_id, report.error)
             return True
         if report.error is not None and report.misprinted:
             self._on_misprint(trial_id, storable(report.error), report.failed)
@@ -375,6 +382,12 @@ class Execution:
         else:
             self._fail(key, spec, error, report)
 
+    def _on_unfit(self, trial_id: str, why: str) -> None:
+        """A machine lacks what a pack needs. No run has failed, but the launch ends, as this machine would take one after the
+        other."""
+        self.on_stopped(trial_id)
+        self.fatal = self.fatal or UnfitError(why)
+
     def _on_misprint(self, trial_id: str, error: str, failed: Mapping[str, RunReport]) -> None:
         """A program printed no accuracy that counts: its run has failed. If no run of this program has told one yet, none will,
         so the launch ends, and nothing is stored."""
@@ -401,6 +414,9 @@ class Execution:
         if silent >= self.limits.stall_seconds and listened >= LISTENED_SHARE * self.limits.stall_seconds:
             self._on_stall(trial_id, silent)
             return
+        if is_unfit(reason):
+            self._on_unfit(trial_id, why_unfit(reason))
+            return
         if is_exception(reason):
             self._on_error(trial_id, reason, is_out_of_memory(reason))
             return
@@ -411,7 +427,7 @@ class Execution:
             times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
             self.failures.left_in_a_row += attempts.is_left
             next_try = LEFT if attempts.is_left else f"trying again in {wait:g} s"
-            told = f"lost its worker ({times}), {next_try}: {first_line(reason).rstrip('.')}"
+            told = f"lost its worker ({times}), {next_try}: {why_lost(reason)}"
             told += CRASHING * (attempts.lost > TIRED)
             self.observer.notice(f"{describe(spec)} {told}")
             self._again(key)
@@ -423,7 +439,7 @@ class Execution:
         self._on_error(trial_id, stalled, out_of_memory=False)
 
     def on_stopped(self, trial_id: str) -> None:
-        """A pack was stopped because the launch ends."""
+        """A pack was stopped, which says nothing of its runs."""
         for key in self._leave(trial_id):
             self._again(key)
 

@@ -7,6 +7,8 @@ import re
 import time
 from dataclasses import dataclass, field
 
+from orchestrator.errors import printable
+
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Waits before a run is tried again after its 1st, 2nd, ... lost worker; the last one repeats."""
 MOST_LOST = 8
@@ -17,6 +19,16 @@ TASK_ERROR = r"^(\x1b\[\d+m)?ray::"
 """How Ray begins the text of an exception raised in a worker, as against the death of one."""
 OUT_OF_MEMORY = "running low on memory"
 """What Ray says of a worker that it killed to save its machine."""
+NOT_MADE = "an error raised in its creation task"
+"""What Ray says of a worker that could not begin."""
+NO_CLASS = "failed to import on the worker"
+"""What Ray says if the class of a worker cannot be loaded on its machine."""
+NO_ORDER = "input arguments for this task could not be computed"
+"""What Ray says if the order of a worker cannot be read, for whatever cause."""
+LACKING = r"(ModuleNotFoundError|ImportError|AttributeError): "
+"""How the last line of an exception begins that is raised where a module, or something in it, is not there."""
+HOST = r"\bip=([^\s,)]+)"
+"""Where Ray says on which machine an exception was raised."""
 
 
 @dataclass(slots=True)
@@ -90,6 +102,33 @@ def is_exception(reason: str) -> bool:
 
 def is_out_of_memory(reason: str) -> bool:
     return OUT_OF_MEMORY in reason
+
+
+def is_unfit(reason: str) -> bool:
+    """Whether the machine of a worker cannot load this program, as it lacks it, or has another version of it."""
+    return NO_CLASS in reason or (NO_ORDER in reason and re.match(LACKING, _last_line(reason)) is not None)
+
+
+def why_unfit(reason: str) -> str:
+    """What is told of a machine that `is_unfit`."""
+    what = f"no worker can be loaded ({_last_line(reason)})"
+    return f"on {_host(reason)}: {what}: install the same version of this program, and of its packages, on all machines"
+
+
+def why_lost(reason: str) -> str:
+    """Ray's reason for the loss of a worker, in one line."""
+    if NOT_MADE in reason:
+        return f"on {_host(reason)} it could not begin: {_last_line(reason)}"
+    return first_line(reason).rstrip(".")
+
+
+def _host(reason: str) -> str:
+    return found[1] if (found := re.search(HOST, reason)) else "a machine that Ray does not name"
+
+
+def _last_line(reason: str) -> str:
+    """The one that says what was raised."""
+    return printable(reason.strip().rpartition("\n")[2])[:200]
 
 
 def first_line(text: str) -> str:

@@ -125,7 +125,7 @@ class PackTrainable(tune.Trainable):
             failed = self._failed()
             return PackReport(error=storable(str(error)), failed=failed, misprinted=isinstance(error, PrintedError))
         except UnfitError as error:
-            return PackReport(error=f"on {socket.gethostname()}: {error}", unfit=True)
+            return PackReport(error=f"on {socket.gethostname()}: {printable(str(error))}", unfit=True)
         except (Exception, SystemExit) as error:
             self._pack = None
             told = storable(traceback.format_exc())

@@ -28,7 +28,7 @@ from trainables.program import FILES, ProgramTask, changed_files, digest, fill, 
 from trainables.program_run import MOST_POINTS, PrintedError, ProgramRun, Told
 from trainables.spec import Counts, RunSpec, run_key
 from trainables.task import Task
-from trainables.training.run import RunError
+from trainables.training.run import RunError, UnfitError
 
 PATIENCE = 60.0
 ROOT = Path(__file__).parents[2]
@@ -395,8 +395,11 @@ def test_changed_files_are_another_program(begin: Begin, tmp_path: Path) -> None
     files = {str(file): digest(str(file))}
     assert ended(begin(f"sh {file}", files=files))["accuracy"] == 0.5
     file.write_text("echo 0.6")
-    told = error_of(begin("x", files=files))
-    assert f"{file} cannot be read here, or is not the file that the study began with" in told
+    with pytest.raises(UnfitError) as caught:
+        begin("x", files=files).advance(PATIENCE)
+    told = str(caught.value)
+    assert told.startswith(f"{file} cannot be read here, or is not the file that the study began with, so this machine cannot ")
+    assert "put the file back, the same on all machines, and the same command continues. " in told
     assert told.endswith('--program-settings FILE.toml, as [program] files = ["train.py"]')
     assert digest(str(file)) != files[str(file)]
 
