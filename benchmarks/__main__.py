@@ -42,6 +42,7 @@ BENCHMARKS = {
     "validation": "how well validation predicts the error in the box",
     "decoder_parts": "what each change of the low-rank decoder brings",
     "winners_curse": "the best trial of a search, and its confirmation on fresh seeds",
+    "pareto": "how much of a known Pareto front a search finds",
     "analysis": "every measure of one trained decoder",
 }
 ON_A_CPU = {"gpu": ["--device", "cpu"]}

@@ -37,7 +37,10 @@ class DecoderOptions:
     tolerance: opt.Tolerance = None
     option: opt.TaskOption = None
     max_steps: Annotated[
-        int, opt.trained(min=1, max=LIMITS["max_steps"][1], help="Optimizer steps of a run; 3150 are the paper's 50 epochs.")
+        int,
+        opt.trained(
+            min=1, max=LIMITS["max_steps"][1], help="Optimizer steps of a run; 3150 are the 50 epochs of the paper's CNN."
+        ),
     ] = 3150
     batch_size: opt.BatchSize = 32
     lr: opt.LearningRate = 1e-3

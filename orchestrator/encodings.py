@@ -45,7 +45,7 @@ def encodings(
 
     `python -m orchestrator.encodings --N 16 --max-steps 800 --decoders mlp --by-depth none`  # a small one, a minute
 
-    `python -m orchestrator.encodings`  # as the paper trains, hours on a laptop
+    `python -m orchestrator.encodings`  # at the paper's size, hours on a laptop
 
     `python -m orchestrator.encodings --dry-run`  # what would be trained, and how long it may take
 

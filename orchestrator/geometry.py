@@ -43,7 +43,7 @@ def geometry(
 
     `python -m orchestrator.geometry --N 16 --max-steps 800 --depths 2,4 --decoders mlp`  # a small one, a minute
 
-    `python -m orchestrator.geometry`  # as the paper trains, hours on a laptop
+    `python -m orchestrator.geometry`  # at the paper's size, hours on a laptop
 
     `python -m orchestrator.geometry --dry-run`  # what would be trained, and how long it may take
 

@@ -49,7 +49,8 @@ def objectives(
 
     `python -m orchestrator.objectives`  # the core question: nine generators with their tokenizers, about an hour on two cores
 
-    `python -m orchestrator.objectives --families dit,maskgit,givt,mar`  # is it masking, or guessing codes?
+    `python -m orchestrator.objectives --families dit,maskgit,givt,mar --tokenizers vq --rounds 36`  # is it masking, or
+    guessing codes?
 
     `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`  # when does it forget?
 

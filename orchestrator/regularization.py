@@ -191,15 +191,15 @@ class RegularizationStudy(PlainStudy):
         """The runs of the search, of its confirmation and of every setting: done, to do, and their estimated time."""
         template = self.search.tuning.template
         table = plan_table(self.search.confirming, rows, f"{template.max_steps}")
-        for setting, specs in self.search.planned(rows).items():
-            ready = sum(self.search.row(rows, spec) is not None for spec in specs)
-            table.add_row(setting, str(ready), str(len(specs) - ready), str(specs[0].max_steps))
+        for setting, (ready, missing) in self.search.planned(rows).items():
+            table.add_row(setting, str(ready), str(missing), str(self.search.final[0].max_steps))
         times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
         times.measure(template, self.task)
         s = self.settings
-        searched = ", ".join(f"{name} {text}" for name, text in s["space"].items()) or "nothing"
+        searched = ", ".join(_as_options(s["space"], s["N"])) or "nothing"
+        pruner = "no" if s["pruner"] == "none" else s["pruner"]
         where = (
-            f"N = {s['N']}, {s['region']}, {s['epochs']} epochs; {s['sampler']} sampler, {s['pruner']} pruner\n"
+            f"N = {s['N']}, {s['region']}, {s['epochs']} epochs; {s['sampler']} sampler, {pruner} pruner\n"
             f"searched: {searched}\n"
             + printable(f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}")
         )
@@ -208,13 +208,10 @@ class RegularizationStudy(PlainStudy):
     def _work(self, rows: Rows, step: float) -> Work:
         """What is left, where a step takes so many seconds. The tuned setting waits for the search and its confirmation."""
         searching = work_left(self.search.confirming, rows, step * self.search.tuning.template.max_steps)
-        missing = {
-            setting: [(step * spec.max_steps, 1) for spec in specs if self.search.row(rows, spec) is None]
-            for setting, specs in self.search.planned(rows).items()
-        }
-        last = max((seconds for seconds, _ in missing[TUNED]), default=0.0)
-        finals = [run for runs in missing.values() for run in runs]
-        return Work([*searching.runs, *finals], [Chain(chain.fixed + last) for chain in searching.chains])
+        seconds, planned = step * self.search.final[0].max_steps, self.search.planned(rows)
+        finals = (seconds, sum(missing for _, missing in planned.values()))
+        last = seconds if planned[TUNED][1] else 0.0
+        return Work([*searching.runs, finals], [Chain(chain.fixed + last) for chain in searching.chains])
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study, if it was asked for and nothing will follow:
@@ -242,6 +239,12 @@ class RegularizationStudy(PlainStudy):
         return rows_of(self.search.confirming, rows) + [row for _, row in self.search.following(rows) if row is not None]
 
 
+def _as_options(space: Mapping[str, str], N: int) -> list[str]:
+    """What is searched, with the options that give it. A rank of 0 is as large as the grid, which `--rank` says as a number."""
+    values = {name: text.replace("|0", f"|{N}") if name == "rank" else text for name, text in space.items()}
+    return [f"{option_of(SAID.get(name, name))} {text}" for name, text in values.items()]
+
+
 app = App({name: option_of(said) for name, said in SAID.items() if said != name})
 
 
@@ -253,8 +256,9 @@ def regularization(
     search: Annotated[
         str,
         opt.asked(
-            help="What is searched: `weights`, those of the two penalties, or `decoder`, also its rank, channels, layers, "
-            "start, padding, average, learning rate, schedule and beta2. What you give yourself is kept as given."
+            help="What is searched: `weights`, those of the two penalties, or `decoder`, also `--rank`, `--channels`, "
+            "`--depth`, `--init`, `--padding`, `--ema`, `--lr`, `--schedule` and `--beta2`. What you give yourself is kept as "
+            "given."
         ),
     ] = "weights",
     trials: Annotated[

@@ -63,7 +63,7 @@ def rotation(
 
     `python -m orchestrator.rotation --N 16 --width 32 --epochs 50 --seeds 1`  # a small one, a minute
 
-    `python -m orchestrator.rotation`  # as the paper trains, half an hour on a laptop
+    `python -m orchestrator.rotation`  # at the paper's size, half an hour on a laptop
 
     `python -m orchestrator.rotation --mnist MNIST --digit 7`  # a digit of MNIST, from files in the folder MNIST
 

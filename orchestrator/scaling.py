@@ -78,8 +78,9 @@ def scaling(
     accuracy on coordinates it never saw, fits a power law, and draws it. Hopeless runs are given up early. Those that the
     answer rests on are then trained to the end, in case their accuracy rises late (`--stop`). Finished runs are kept in the
     store: the same command continues after any interruption and trains nothing twice. With more seeds or larger sizes it
-    trains only the new ones; a new size below or between the old ones makes larger sizes train a few further runs, too. The
-    least of another number can be asked (`--least`), and along another setting (`--along`).
+    trains only the new ones. A new size below or between the old ones makes the larger sizes train further runs, too: nearly
+    half as many as they had if it is the smallest one, and fewer near the top. The least of another number can be asked
+    (`--least`), and along another setting (`--along`).
 
     **Examples**
 

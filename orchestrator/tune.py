@@ -283,7 +283,7 @@ def tune(
     seeds: Annotated[int, opt.asked(min=1, max=FRESH, help="Seeds for each of these; no trial has used them.")] = 5,
     target: Annotated[
         float | None,
-        opt.asked(help="Accuracy to reach on held-out coordinates, in (0, 1].", show_default=f"{TARGET}; 1 for a program"),
+        opt.asked(help="Accuracy to reach on what is held out, in (0, 1].", show_default=f"{TARGET}; 1 for a program"),
     ] = None,
     sampler: Annotated[str, opt.searched(help="How Optuna chooses: `tpe`, `gp`, `nsga2`, `random` or `grid`.")] = "tpe",
     pruner: Annotated[

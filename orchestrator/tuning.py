@@ -46,7 +46,7 @@ def tuning(
 
     `python -m orchestrator.tuning --N 16 --max-steps 800 --decoder mlp`  # a small one, a minute
 
-    `python -m orchestrator.tuning`  # as the paper trains, an hour on a laptop
+    `python -m orchestrator.tuning`  # at the paper's size, an hour on a laptop
 
     `python -m orchestrator.tuning --dry-run`  # what would be trained, and how long it may take
 

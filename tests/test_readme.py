@@ -34,6 +34,7 @@ READERS = {
 OF_STUDIES = r"python -m orchestrator\.(?!again|merge)([a-z]+)( .*|$)"
 OF_READERS = rf"python -m ({'|'.join(READERS)})( .*|$)"
 TASK = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+OTHER_PROGRAMS = r"(pip|rsync|tensorboard|python train\.py|\.venv/bin/ray) |--for=create$"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -108,12 +109,34 @@ def test_every_make_command_has_its_target(words: str) -> None:
         assert made.returncode == 0, made.stderr
 
 
+def quoted_options(page: Path) -> set[str]:
+    """The options in the `quoted` words of a page, but for those of OTHER_PROGRAMS."""
+    quoted = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+    of_ours = [words for words in quoted if not re.match(OTHER_PROGRAMS, words)]
+    return {option for words in of_ours for option in re.findall(r"(?<![\w-])--[a-zA-Z][a-zA-Z-]*", words)}
+
+
+def options_of_scripts(folder: Path) -> set[str]:
+    """The options of the scripts in a folder, by their text: what stands there as one, and the parameters with a default."""
+    text = "\n".join(path.read_text() for path in folder.rglob("*.py"))
+    parameters = [name.replace("_", "-") for name in re.findall(r"^    (\w+): .* = ", text, re.MULTILINE)]
+    return {*re.findall(r'"(--[a-zA-Z-]+)"', text), *(f"--{no}{name}" for name in parameters for no in ("", "no-"))}
+
+
 def test_every_option_that_a_page_names_exists() -> None:
     tasks = ("examples.own_task:Chords", "examples.pretraining:FineTuning")
     examples = [STUDIES["scaling"].of(["--task", task]) for task in tasks]
     known = {"--help", "--version"}.union(*map(options_of, (*STUDIES.values(), *examples, *READERS.values())))
-    for page in READ:
-        assert set(re.findall(r"`(--[a-zA-Z-]+)", page.read_text())) <= known, page.name
+    for page in (*READ, ROOT / "CONTRIBUTING.md"):
+        assert quoted_options(page) - known == set(), page
+    for folder in (ROOT / "benchmarks", ROOT / "cluster"):
+        assert quoted_options(folder / "README.md") - known - options_of_scripts(folder) == set(), folder
+
+
+def test_options_are_found_wherever_they_stand_in_quoted_words(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("`--seeds 4 --lr=0.1` or `scaling\n--N 8`\n```sh\nls --all\n```\n`rsync --archive`, not `a--b`, not --N8")
+    assert quoted_options(page) == {"--seeds", "--lr", "--N"}
 
 
 def test_there_are_commands_to_check() -> None:

@@ -45,7 +45,7 @@ def pictures_of(dataset: str, folder: Path | None, figures: Collection[str]) -> 
     if folder is None:
         raise UserError(f"--dataset {dataset} needs its files: add --data FOLDER (docs/real-data.md says what is in it)")
     if figures:
-        raise UserError(f"{next(iter(figures))} is for rendered figures: omit it, or --dataset {dataset}")
+        raise UserError(f"{next(iter(figures))} is for rendered figures: omit it, or omit --dataset {dataset} and --data")
     with looking_into("--data", str(folder)):
         is_folder = folder.is_dir()
     if not is_folder:

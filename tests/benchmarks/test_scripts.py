@@ -1,6 +1,7 @@
 """The scripts that measure: what they count, and that they run without the hardware they are meant for."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as all_benchmarks
-from benchmarks import analysis, chaos, decoder_parts, gpu, validation
+from benchmarks import analysis, chaos, decoder_parts, gpu, pareto, validation
 from benchmarks.step import operations
 from trainables.bumps import BumpTask
 from trainables.regularization import DECODER_TASK
@@ -156,6 +157,40 @@ def test_every_part_of_the_decoder_is_added_once_and_taken_once() -> None:
         assert decoder_parts.all_but(name) == {key: value for key, value in whole.items() if key not in changes}
     spec = validation.made(DECODER_TASK, 8, 20, holdout="corner", **decoder_parts.PUBLISHED, **whole)
     assert (spec.lr, spec.width, spec.option("rank"), spec.option("padding")) == (2e-3, 8, 1, 4)
+
+
+def test_the_area_of_a_front_ends_at_the_reference_point() -> None:
+    assert pareto.area([], (3, 3)) == 0
+    assert pareto.area([(2, 1), (1, 2), (2, 2), (0, 3), (4, 0)], (3, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "area"),
+    [
+        ("width", {"lr": 10**-2.5, "width": 64}, sum(0.5 - 1 / math.sqrt(width) for width in range(8, 512))),
+        ("ZDT1", {"x1": 0.25, "x2": 0.0, "x3": 0.0, "x4": 0.0}, 1 + 2 / 3),
+        ("Fonseca", {"x1": 0.2, "x2": 0.2, "x3": 0.2}, 0.342),
+    ],
+)
+def test_a_known_front_holds_what_its_problem_can_reach(name: str, at: dict[str, float], area: float) -> None:
+    problem = pareto.PROBLEMS[name]
+    assert [one.name for one in problem.space] == list(at)
+    reached = problem.objectives(at)
+    assert min(math.dist(reached, point) for point in problem.front) < 1e-3
+    assert not any(one < reached[0] - 1e-9 and other < reached[1] - 1e-9 for one, other in problem.front)
+    assert pareto.area(problem.front, problem.reference) == pytest.approx(area, rel=2e-3)
+
+
+@pytest.mark.slow(5)
+def test_the_benchmark_of_fronts_has_a_share_for_each_problem_and_sampler(capsys: pytest.CaptureFixture[str]) -> None:
+    pareto.main(processes=1, quick=True)
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert lines[0][1:] == [f"{name}: `{way}`" for name in pareto.PROBLEMS for way in pareto.SAMPLERS]
+    assert [count for count, *_ in lines[1:]] == ["20", "60"]
+    few, more = ([float(share) for share in shares] for _, *shares in lines[1:])
+    assert all(0 <= one < 1 for one in few)
+    assert sum(few) < sum(more)
+    assert more[0] > 0.9
 
 
 @pytest.mark.deep

@@ -100,6 +100,14 @@ def test_a_parent_has_the_key_that_a_study_of_its_task_gives_it(
     assert (parent, run_key(parent, "2")) == (of_study, run_key(of_study, "2"))
 
 
+@pytest.mark.parametrize("child", [FineTuning, of_page()], ids=["example", "page"])
+def test_a_network_that_starts_at_random_needs_no_other(child: type) -> None:
+    fields: dict[str, Any] = {"dataset": "finetuning", "N": 3, "data_count": 5, "seed": 1}
+    spec = RunSpec(task="examples.pretraining:FineTuning", **fields, options=(("start", "random"),))
+    assert child().needs(spec) == {}
+    assert [p.shape for p in child().model(spec, {}).parameters()] == [(32, 64), (32,), (3, 32), (3,)]
+
+
 def test_what_is_not_said_of_a_run_is_as_in_a_study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     studies: list[ThresholdStudy] = []
     monkeypatch.setattr(scaling, "launch", lambda study, *given: studies.append(study) or 0)
@@ -861,6 +869,30 @@ def test_another_text_of_what_runs_need_is_told(own: Callable[..., str], tmp_pat
     told = " ".join(own("own_pupil:Pupil", "--seeds", "2", "--dry-run").split())
     assert "runs of own_teacher:Teacher" not in told
     assert "finished runs of own_pupil:Pupil were trained when its file had another text" in told
+
+
+@pytest.mark.slow(2)
+def test_runs_of_former_versions_are_told_before_they_are_trained_again(
+    own: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = ("own_teacher:Teacher", "own_pupil:Pupil")
+    words = ("own_pupil:Pupil", "--seeds", "2")
+    own(*words)
+    assert "former" not in own(*words, "--dry-run")
+    with ResultStore("results", read_only=True) as store:
+        runs = {path: store.count({"task": {path}}) for path in paths}
+    assert runs["own_teacher:Teacher"] == 2 < runs["own_pupil:Pupil"]
+    for path in paths:
+        kind = type(load_task(path))
+        monkeypatch.setattr(kind, "version", f"8.{kind.version}")
+    for more in (["--dry-run"], []):
+        told = " ".join(own(*words, *more).split())
+        for path in paths:
+            line = f"warning: {runs[path]} runs of {path} in the store are of former versions of the task or of the training: "
+            assert told.count(line) == 1
+    assert "former" not in own(*words, "--dry-run"), "nothing is to be trained"
+    with ResultStore("results", read_only=True) as store:
+        assert {path: store.count({"task": {path}}) for path in paths} == {path: 2 * count for path, count in runs.items()}
 
 
 @pytest.fixture

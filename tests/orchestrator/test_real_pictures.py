@@ -169,7 +169,7 @@ def damaged(celeba: Path, folder: Path, change: Callable[[Path], object]) -> Pat
         ("--dataset celeba --data {celeba}/list_attr_celeba.txt", "is not a folder: give the one with the files of celeba"),
         ("--dataset celeba --data {celeba}/img_align_celeba", "list_eval_partition.txt cannot be found (No such file or di"),
         ("--dataset clevrer --data {celeba}", "has no annotation_train/annotation_00000-01000/annotation_00000.json: unpack"),
-        ("--dataset celeba --data {celeba} --shape square", "--shape is for rendered figures: omit it, or --dataset celeba"),
+        ("--dataset celeba --data {celeba} --shape square", "rendered figures: omit it, or omit --dataset celeba and --data"),
         ("--dataset celeba --data {celeba} --radius-small 0.4", "--radius-small is for rendered figures: omit it"),
         ("--dataset celeba --data {celeba} --option faint=colour", "--option faint is for rendered figures: omit it"),
         ("--dataset celeba --data {celeba} --option probe_lessons=checked", "--option probe_lessons is for rendered figures: "),

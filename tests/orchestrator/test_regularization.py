@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -148,6 +149,27 @@ def made_by(*words: str) -> regularization.RegularizationStudy:
     with mock.patch.object(regularization, "launch", lambda study, *_: found.append(study) or 0):
         assert run(regularization.app, ["--N", "8", "--trials", "8", "--epochs", "10", "--seeds", "2", *words]) == 0
     return found[0]
+
+
+def planned_by(*words: str) -> str:
+    """What the plan of a command says below its table."""
+    with mock.patch.object(estimate, "step_seconds", return_value=0.5):
+        plan = made_by(*words).plan(Rows())[0]
+    console = Console(width=400, file=StringIO())
+    console.print(plan)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_plan_says_what_is_searched_by_the_options_that_give_it() -> None:
+    weights = "--lambda-entropy 0|0.001..1:log, --lambda-variance 0|0.0001..1:log"
+    searched = re.findall("^searched: (.*)$", planned_by("--search", "decoder", "--lr", "0.01"), re.MULTILINE)
+    assert [line.rstrip() for line in searched] == [
+        f"{weights}, --rank 1|2|4|8, --channels 2|4|8, --depth 1|2|3, --init published|positive, --padding 0|2|4, "
+        "--schedule constant|cosine, --ema 0|0.99|0.999, --beta2 0.99|0.999"
+    ]
+    assert "tpe sampler, median pruner" in planned_by()
+    assert "tpe sampler, no pruner" in planned_by("--objectives", "id,validation")
+    assert "searched: nothing" in planned_by("--lambda-entropy", "0.1", "--lambda-variance", "0.01")
 
 
 def test_the_tuned_setting_waits_for_the_search_and_its_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
