@@ -459,7 +459,7 @@ class _Launch:
             kept = f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
         if error is None:
             return f"interrupted; {kept}\nto continue: {self.resume}"
-        mended = "once that is mended, " if isinstance(error, UserError) else ""  # else the same command ends the same
+        mended = "once that is mended, " if isinstance(error, UserError | UnfitError) else ""  # else it ends the same
         return f"stopped: {error}\n{kept}; {mended}to continue: {self.resume}"
 
     def _signalled(self) -> int:

@@ -132,7 +132,7 @@ def test_a_program_that_is_edited_ends_the_launch_and_the_same_command_continues
     command = start(*words)
     assert command.wait() == 1, command.stdout + command.stderr
     assert f"stopped: on {socket.gethostname()}: {file} cannot be read here, or is not the file" in command.stdout
-    assert "; to continue: python -m orchestrator.scaling --program " in command.stdout
+    assert "; once that is mended, to continue: python -m orchestrator.scaling --program " in command.stdout
     assert [*read_rows(tmp_path)["status"]] == ["missed"], "the run that follows has not failed"
     (key,) = read_rows(tmp_path)["key"]
     file.write_text(EDITED)
