@@ -51,6 +51,8 @@ PASSED_ON = "SWEEP_"
 
 UV_RUN = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 """With it Ray copies the folder one is in to all workers of a command under `uv run`, and fails if that folder is large."""
+OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"
+"""With it a study that is a Ray job may give its workers variables that the job gives them, too."""
 RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """The variable that says how long Ray waits for the head of a cluster."""
 
@@ -147,6 +149,8 @@ class Cluster:
         if self.address != "local":  # there it is for the workers; those of an embedded Ray have this folder from Ray itself
             folders = (str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep))
             environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, folders)))
+            # a Ray job may have set it, too: it is among these folders, and Ray would refuse to be told of it twice
+            environment[OVERRIDE] = os.environ.get(OVERRIDE, "1")
         if self.address == "auto" and not from_environment() and "RAY_AUTH_MODE" not in os.environ and _has_token():
             environment["RAY_AUTH_MODE"] = "token"  # as Ray does for "auto", but not for the address that was found here
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:

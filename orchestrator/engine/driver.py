@@ -47,6 +47,10 @@ TUNE_SETTINGS = {
 }
 
 
+ANOTHER_HEAD = "WrongClusterID"
+"""What Ray says where the head of a cluster is not the one that was joined."""
+RESTARTED = "the head of the cluster was started anew, and knows nothing of this launch"
+
 HEARD_SECONDS = 0.05
 """As SIGNAL_SECONDS, by a thread that only listens. Not longer, for the process may end without a word once a part is gone."""
 
@@ -161,7 +165,8 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
         with of_workers.looked_after() if cluster.address == "local" else contextlib.nullcontext():
             tuner.fit()
     except (RayError, tune.TuneError) as error:
-        execution.fatal = execution.fatal or LostRayError(f"Ray has failed: {_in_a_line(error)}")
+        failed = RESTARTED if ANOTHER_HEAD in str(error) else f"Ray has failed: {_in_a_line(error)}"
+        execution.fatal = execution.fatal or LostRayError(failed)
     except RuntimeError as error:  # so Tune ends if a call of a worker fails in a way that it does not expect
         if not isinstance(error.__cause__, RayError):
             raise

@@ -1,5 +1,8 @@
-"""Clusters that cannot be joined: Ray would ask for them for minutes, without a word, and obey no signal meanwhile."""
+"""Clusters that are joined in other ways than usual, or cannot be: Ray would ask for these for minutes, without a word, and
+obey no signal meanwhile."""
 
+import json
+import os
 import signal
 import socket
 import subprocess
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment_of
+from tests.conftest import ROOT, environment_of, ray_head
 
 STUDY = ("--task", "tests.toy:Toy", "--N", "8", "--seeds", "1", "--max-steps", "3", "--resolution", "0.01", "--dry-run")
 COMMAND = (sys.executable, "-m", "orchestrator.scaling", *STUDY, "--address")
@@ -68,3 +71,28 @@ def test_a_signal_ends_a_study_that_waits_for_a_busy_head(number: signal.Signals
             finally:
                 command.kill()
     assert (command.returncode, out, err) == (code, "", "interrupted: no cluster was joined\n")
+
+
+JOINED = """
+import os, sys
+from orchestrator.engine.cluster import Cluster
+with Cluster(sys.argv[1], workers=1).connected():
+    import ray
+    print(ray.get(ray.remote(lambda: [os.environ[name] for name in ("PYTHONPATH", "SWEEP_A", "B")]).remote()))
+"""
+
+
+@pytest.mark.slow(15)
+def test_a_job_of_ray_may_have_variables_of_its_own(tmp_path: Path) -> None:
+    """The variables of its environment are those that Ray gives the process of a job."""
+    theirs = {"PYTHONPATH": "/theirs", "SWEEP_A": "a", "B": "b"}
+    with ray_head("127.0.0.6", 1, RAY_AUTH_MODE="disabled") as address:
+        known = environment_of(tmp_path, RAY_AUTH_MODE="disabled", RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(
+            {"runtime_env": {"env_vars": theirs}, "metadata": {}}
+        ), **theirs | {"PYTHONPATH": os.pathsep.join(("/theirs", str(ROOT)))})  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", JOINED, address], cwd=tmp_path, env=known, capture_output=True, text=True, timeout=240
+        )
+    assert done.returncode == 0, done.stderr
+    folders = os.pathsep.join((str(tmp_path), "/theirs", str(ROOT)))
+    assert done.stdout.splitlines()[-1] == str([folders, "a", "b"])

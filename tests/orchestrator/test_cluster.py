@@ -187,7 +187,7 @@ def unjoined(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
         return contextlib.nullcontext()
 
     of_ray = ("USAGE_STATS_ENABLED", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "AIR_NEW_OUTPUT", "CHDIR_TO_TRIAL_DIR", "AUTH_MODE")
-    for name in ("PYTHONPATH", cluster.UV_RUN, *(f"RAY_{name}" for name in of_ray)):
+    for name in ("PYTHONPATH", cluster.UV_RUN, cluster.OVERRIDE, *(f"RAY_{name}" for name in of_ray)):
         monkeypatch.setenv(name, "0")
     for name in ("RAY_ADDRESS", "RAY_TMPDIR", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)

@@ -147,6 +147,7 @@ def test_a_process_that_ends_at_once_leaves_no_folder_also_if_its_terminal_is_go
         (RayError("the head is gone\nby itself"), "Ray has failed: the head is gone"),
         (TuneError("Traceback (most recent call last):\n  ...\nKeyError: 'a'\n"), "Ray has failed: KeyError: 'a'"),
         (TuneError(), "Ray has failed: TuneError"),
+        (RayError("RPC error: WrongClusterID: Perhaps ... Note: RAY_AUTH_MODE is"), driver.RESTARTED),
     ],
 )
 @pytest.mark.parametrize("known", [None, StoreError("the store is gone")])
