@@ -170,6 +170,14 @@ def test_the_measure_agrees_with_differences_and_splits_the_volume_at_the_box() 
     assert found["factorization", -1].value == found["factorization_cosine", -1].value == 1
 
 
+def test_the_logarithm_of_no_volume_is_that_of_what_the_authors_added() -> None:
+    network = untrained("mlp", encoding="one-hot")
+    for parameter in network.model.parameters():
+        parameter.zero_()
+    volumes = {q.value for q in measure(network) if q.name in ("volume_id", "volume_ood") and q.layer != -1}
+    assert volumes == {-12.0}
+
+
 def test_the_one_hot_code_is_measured_by_differences() -> None:
     network = untrained("mlp", encoding="one-hot")
     found = {(q.name, q.layer): q for q in measure(network)}

@@ -18,6 +18,7 @@ from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.generators import Run, against, at_least, at_most, known_value, numbers_of
 from analysis.objectives import NAMES, ONE_JUDGE, Answer, set_aside
+from tests.analysis import made_objectives
 from tests.analysis.made_objectives import (
     DIT,
     DIT_VAE,
@@ -74,6 +75,15 @@ def test_the_end_of_a_curve_is_its_last_fifth_and_what_is_unseen_counts_once_the
     after = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[*[0.0] * 5, 0.2, 0.4, 0.8, 0.8, 0.8])
     assert after.rise("level2", "both") == (600.0, 800.0)
     assert late.peak("level1", "both", whole=True) == (1.0, 100.0)
+
+
+@pytest.mark.parametrize(("looks", "last"), [(2, 1), (7, 1), (8, 2), (12, 2), (13, 3)])
+def test_of_looks_that_five_does_not_divide_the_last_fifth_is_rounded(
+    looks: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made_objectives, "LOOKS", looks)
+    level2 = [0.5 * (look >= looks - last) + 0.25 * (look == looks - last) for look in range(looks)]
+    assert run_of(level2=level2).final("level2", "both") == pytest.approx(0.5 + 0.25 / last)
     nothing = Run.of({**generator_row(DIT), "curve_summary": None, "curve_step": []}, lambda key: None, {})
     assert math.isnan(nothing.final("seen", "both"))
     assert math.isnan(nothing.agreement)

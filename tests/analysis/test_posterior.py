@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from analysis import posterior
@@ -61,6 +62,16 @@ def test_more_confidence_is_a_wider_interval() -> None:
     lows, highs = zip(*ends, strict=True)
     assert sorted(lows) == list(lows)
     assert sorted(highs, reverse=True) == list(highs)
+
+
+def test_at_a_place_of_more_luck_noise_and_spread_are_as_much_larger() -> None:
+    """As if all were counted in larger units there. The densities of the spread are of course smaller, each by that factor."""
+    of_place = studied()[:3]
+    cells = np.linspace(-3, 3, 37)
+    thresholds, apart, moves = of_place[0].y + 0.2 * cells, (cells[:, None] - cells) ** 2 / 2, np.eye(37)[None]
+    scaled = posterior._likelihood(of_place, thresholds, 0.2, 3.0, apart, moves)
+    usual = posterior._likelihood(of_place, thresholds, 0.6, 1.0, apart / 9, moves)
+    np.testing.assert_allclose(scaled + 3 * math.log(3), usual)
 
 
 def test_thresholds_known_without_doubt_on_a_law_leave_none() -> None:

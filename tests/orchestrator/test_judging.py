@@ -210,6 +210,11 @@ def test_a_fresh_seed_without_any_error_has_no_logarithm_and_arithmetic_means_de
     assert again.number == winner.number
 
 
+def test_no_seed_is_one_of_two_searches_or_of_a_trial_and_of_its_confirmation() -> None:
+    begins = [first_seed_of(search) + part * FRESH for search in range(3) for part in (0, 1)]
+    assert len({seed for begin in begins for seed in range(begin, begin + FRESH)}) == 6 * FRESH
+
+
 def test_without_fresh_seeds_the_search_decides() -> None:
     search = made(confirm_seeds=0)
     rows = walk(search)

@@ -74,6 +74,24 @@ class Memory:
         return contextlib.nullcontext()
 
 
+def tidy(lease: Lease) -> None:
+    """Have it remove what is to be removed, as it does at the end of a writing."""
+    with lease.alone():
+        pass
+
+
+def slow_once(memory: Memory, clocks: Clocks, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the answer to the next put come so late."""
+    put, waits = memory.put, iter([seconds])
+
+    def slow(name: str, data: bytes, may: Callable[[], bool] = lambda: True) -> bool:
+        at_once = put(name, data, may)
+        clocks.sleep(next(waits, 0.0))
+        return at_once
+
+    monkeypatch.setattr(memory, "put", slow)
+
+
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     clocks = Clocks()
@@ -123,14 +141,7 @@ def test_a_lease_counts_from_when_its_request_was_sent(
     leases: tuple[Lease, Lease], memory: Memory, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, _ = leases
-    put, waits = memory.put, iter([0.7 * LEASE_SECONDS])
-
-    def slow(name: str, data: bytes, may: Callable[[], bool] = lambda: True) -> bool:
-        at_once = put(name, data, may)
-        clocks.sleep(next(waits, 0.0))
-        return at_once
-
-    monkeypatch.setattr(memory, "put", slow)
+    slow_once(memory, clocks, 0.7 * LEASE_SECONDS, monkeypatch)
     a.hold()
     assert a.number == 2, "the first one was no longer certain when its answer came"
     assert a.holds(2)
@@ -146,9 +157,113 @@ def test_a_silent_launch_keeps_its_claims_for_the_time_of_a_lease_and_its_object
     assert a.take(["k"]) == {"k"}
     memory.now += silence * LEASE_SECONDS
     assert b.take(["k"]) == got
-    with b.alone():  # tidies up when it is over
-        pass
+    tidy(b)
     assert any(name.startswith("launches/a.1.") for name in memory.objects) is stays
+
+
+def test_a_claim_given_back_and_taken_again_at_once_stays(leases: tuple[Lease, Lease]) -> None:
+    a, b = leases
+    assert a.take(["k"]) == {"k"}
+    a.free("k")
+    assert a.take(["k"]) == {"k"}
+    tidy(a)
+    assert b.take(["k"]) == set()
+    a.free("k")
+    tidy(a)
+    assert b.take(["k"]) == {"k"}
+
+
+def test_a_claim_that_was_refused_is_removed_and_one_that_was_granted_is_not(leases: tuple[Lease, Lease]) -> None:
+    a, b = leases
+    assert a.take(["k"]) == {"k"}
+    assert b.take(["k", "l"]) == {"l"}
+    tidy(a)
+    tidy(b)
+    assert b.take(["k"]) == a.take(["l"]) == set()
+    a.free("k")
+    tidy(a)
+    tidy(b)
+    assert a.take(["k"]) == {"k"}, "what was asked for in vain stands in nobody's way"
+
+
+def test_launches_of_one_machine_do_not_see_each_other(leases: tuple[Lease, Lease], memory: Memory) -> None:
+    """The locks of its folder decide between them."""
+    a, b = leases
+    another = Lease(cast(Remote, memory), "a", "3")
+    assert a.take(["k"]) == another.take(["k"]) == {"k"}
+    assert a.look() == another.look() == set()
+    assert b.look() == {"k"}
+    assert (a.machines, b.machines) == (set(), {"a"})
+    another.close()
+
+
+def test_the_leases_of_ended_launches_are_swept_up_on_their_own_machine(leases: tuple[Lease, Lease], memory: Memory) -> None:
+    a, b = leases
+    assert (a.take(["k"]), b.take(["l"])) == ({"k"}, {"l"})
+    Lease(cast(Remote, memory), "b", "3").sweep(lambda launch: launch == "1")
+    assert b.look() == {"k"}
+    Lease(cast(Remote, memory), "b", "3").sweep(lambda launch: True)
+    assert (a.look(), b.look()) == (set(), {"k"})
+
+
+def test_a_launch_that_ends_leaves_nothing_of_a_lease_that_it_had_lost(
+    leases: tuple[Lease, Lease], memory: Memory, clocks: Clocks
+) -> None:
+    a, _ = leases
+    assert a.take(["k"]) == {"k"}
+    clocks.sleep(LEASE_SECONDS)
+    assert a.take(["k"]) == {"k"}
+    assert len({name.split("/")[1] for name in memory.objects}) == 2
+    a.close()
+    assert memory.objects == {}
+
+
+@pytest.mark.parametrize(("seconds", "holds"), [(0.45, True), (0.55, False)])
+def test_a_lease_is_lost_if_its_renewal_may_have_come_when_it_had_expired(
+    seconds: float,
+    holds: bool,
+    leases: tuple[Lease, Lease],
+    memory: Memory,
+    clocks: Clocks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, _ = leases
+    assert a.take(["k"]) == {"k"}
+    clocks.sleep(0.5 * LEASE_SECONDS)
+    slow_once(memory, clocks, seconds * LEASE_SECONDS, monkeypatch)
+    a._renew()
+    assert a.holds(a.number) is holds
+
+
+def test_claims_that_took_too_long_are_made_again_under_a_new_lease(
+    leases: tuple[Lease, Lease], memory: Memory, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, _ = leases
+    a.hold()
+    slow_once(memory, clocks, 0.7 * LEASE_SECONDS, monkeypatch)
+    assert a.take(["k"]) == {"k"}
+    assert a.number == 2
+    assert a.holds(2)
+
+
+def test_a_new_lease_under_which_claims_are_still_owed_holds_nothing(
+    leases: tuple[Lease, Lease], memory: Memory, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise RemoteError("away")
+
+    a, _ = leases
+    assert a.take(["k"]) == {"k"}
+    clocks.sleep(LEASE_SECONDS)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "soon", away)
+        with pytest.raises(RemoteError):
+            a.hold()
+    assert a.number == 2
+    assert not a.holds(2)
+    a.hold()
+    assert a.holds(2)
+    assert a.held == {"k"}
 
 
 def test_a_claim_given_back_while_the_bucket_is_away_is_not_made_again(

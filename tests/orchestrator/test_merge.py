@@ -232,6 +232,18 @@ def test_what_is_here_but_cannot_be_believed_is_taken_from_the_copy(
     assert merged(tmp_path / "copy", tmp_path / "store") == Merged(0, 0)
 
 
+def test_a_full_part_that_lost_a_row_gets_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches at work that know it as full look no more at it."""
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 5)
+    made(tmp_path, *map(row, range(1, 6)))
+    forge(tmp_path, [9, 2, 3, 4, 5])
+    with ResultStore(tmp_path) as at_work, ResultStore(tmp_path) as other:
+        for count in (1, 6):
+            assert len(other.append([row(count)])) == 1
+            assert [found["data_count"] for found in at_work.refresh()] == [count]
+    assert len(plain_keys(tmp_path)) == 6
+
+
 def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
     made(tmp_path / "copy", row(1), row(2))
     made(tmp_path / "store", row(1, **FAILED))

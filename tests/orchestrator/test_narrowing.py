@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from orchestrator.command.thresholds import brackets_table
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.axes import BUMPS, Axes
 from orchestrator.searches.bracket import ThresholdResult
-from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch, Round, _is_vain
+from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch, Round, _is_vain, _spread
 from orchestrator.searches.threshold import ThresholdSearch
 from trainables.spec import family_key
 
@@ -81,6 +82,19 @@ def test_a_round_adds_no_more_than_halves_the_variance() -> None:
     assert asked[0] == 12
     assert len(asked) == len(set(asked)) > 2, "a round that is known is not computed again"
     assert all(later <= FARTHEST * earlier for earlier, later in pairwise(asked))
+
+
+def test_one_round_is_enough_where_the_interval_shrinks_as_with_the_root_of_the_spread() -> None:
+    spreads: list[float] = []
+
+    def by_spread(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+        spreads.append(_spread(Counter(math.log(result.N) for result in results)))
+        return {"random": 0.5 * (spreads[0] / spreads[-1]) ** 0.5}
+
+    search = NarrowingSearch(PLAN, 0.4, by_spread)
+    rows = answered(search)
+    assert len(set(spreads)) == 2
+    assert search.doubt(rows) is None
 
 
 def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> None:

@@ -762,6 +762,9 @@ def test_of_a_large_store_only_the_parts_with_the_wanted_rows_are_read(place: Pl
         assert len(store) == 45
         read.clear()
         where = {"data_count": {13, 14, 32, 41, 99}, "dataset": ["grid", "bumps"]}
+        assert store.count(where) == 4
+        assert store.count({"family": []}) == 0
+        assert read == [], "to count them takes none"
         assert store.rows(where=where) == [row(i) for i in (13, 14, 32, 41)]
         assert read == [names[1], names[3]]
         assert store.rows(["steps"], {"data_count": [14]}) == [{"steps": 114}]
@@ -777,6 +780,7 @@ def test_keys_in_the_index_are_known(place: Place) -> None:
         assert row(44)["key"] in store
         assert row(45)["key"] not in store
         assert "k" not in store
+        assert row(3)["key"][:-1] not in store, "it begins as one that is known, and is too short"
         assert counts(store.append([row(3), row(44), row(45)])) == [45]
         assert counts(store.append([row(i) for i in range(40, 70)])) == list(range(46, 70))
         assert counts(store.append([row(i) for i in range(70)])) == []

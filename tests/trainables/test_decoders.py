@@ -204,6 +204,14 @@ def test_many_runs_at_once_train_in_bfloat16_with_the_errors_of_bfloat16(decoder
     assert 0 < (flat(half=True) - exact).norm() < 0.02 * exact.norm()
 
 
+def test_the_last_layer_is_summed_in_float32() -> None:
+    torch.manual_seed(0)
+    model, codes = CNN(6, 16, 2, 32), torch.rand(4, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(codes)
+    assert (found != found.bfloat16().float()).any()
+
+
 def test_the_last_layer_of_a_pack_is_summed_in_float32_and_doubles_stay_doubles() -> None:
     torch.manual_seed(0)
     images, weight, bias = torch.randn(2, 3, 4, 4, 16), torch.randn(2, 16, 1, 3, 3), torch.zeros(2, 1)

@@ -237,6 +237,37 @@ def test_on_a_gpu_gaps_are_closed_when_half_of_the_runs_have_left(monkeypatch: p
         assert distance(run, twin) < 1e-5
 
 
+def test_a_run_that_has_left_stays_as_it_was_while_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, where it stays in the stack for a while."""
+    monkeypatch.setattr(Pack, "_step", Pack._compute)
+    runs = [Training(bumps("mlp", seed=s, max_steps=m, stop="budget"), BumpTask()) for s, m in ((0, 5), (1, 60), (2, 60))]
+    pack = Pack(runs)
+    pack.on_gpu = True
+
+    def state() -> list[Tensor]:
+        moments = [value for of_one in runs[0].optimizer.state.values() for value in of_one.values()]
+        return [tensor.clone() for tensor in (*runs[0].model.parameters(), *moments, runs[0].loss_sum)]
+
+    while not runs[0].reason:
+        pack.advance(seconds=0)
+    left, step = state(), runs[1].step
+    while runs[1].step < step + 3:
+        pack.advance(seconds=0)
+    assert len(pack._packed) == 3
+    assert all(torch.equal(*pair) for pair in zip(left, state(), strict=True))
+
+
+def test_runs_that_are_unequally_far_train_together_as_alone() -> None:
+    together, alone = both([bumps("mlp", seed=s, max_steps=25, stop="budget") for s in (0, 1)], BumpTask())
+    for _ in range(15):
+        together[1].train_step()
+    assert Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.step == twin.step == 25
+        assert distance(run, twin) < 1e-5
+
+
 def test_a_run_that_diverges_leaves_the_others_alone() -> None:
     specs = [bumps("mlp", seed=s, lr=lr, max_steps=60, stop="budget") for s, lr in ((0, 1e-3), (1, 1e18))]
     together, alone = both(specs, BumpTask())

@@ -73,11 +73,16 @@ def test_the_bundled_digit_is_enlarged_and_not_cut_by_rotation(N: int) -> None:
     assert ink.min() > 0.97 * ink.max()
 
 
+def test_what_rotation_brings_in_from_outside_is_black() -> None:
+    assert rotated(np.ones((8, 8)), np.array([45.0]))[0, 0, ::7, ::7].tolist() == [[0, 0], [0, 0]]
+
+
 def test_digits_are_those_their_names_say() -> None:
     # the bundled 4 is open at the top: ink left and right of the middle, none between; the bundled 0 is empty in its middle
     four, nought = image_of("digit-4", 28), image_of("digit-0", 28)
     assert nought[12:16, 12:16].max() < 0.2
     assert four[12:16, 12:16].mean() > nought[12:16, 12:16].mean() + 0.2
+    assert four.sum() == pytest.approx(102.02, abs=0.01), "it is enlarged with black around it"
 
 
 def test_an_image_survives_being_an_option() -> None:

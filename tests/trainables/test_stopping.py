@@ -136,6 +136,7 @@ def test_weights_that_still_move_keep_a_run() -> None:
     assert has_come_to_rest(loss, [5.0] * 10 + [1 + 0.9 * STILL_NORM] * 5 + [1.0] * 5, 1.0)
     assert not has_come_to_rest(loss, [5.0] * 10 + [1 + 1.1 * STILL_NORM] * 5 + [1.0] * 5, 1.0)
     assert not has_come_to_rest(loss, [1.0] * 15 + [1 + 1.2 * STILL_NORM] * 5, 1.0), "growing, too"
+    assert not has_come_to_rest(loss, [1 + 1.03 * STILL_NORM] * 15 + [1.0] * 5, 1.0), "it is a share of the last norm"
 
 
 def test_a_loss_that_fell_long_ago_and_weights_of_any_size_may_be_at_rest() -> None:

@@ -6,13 +6,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainables.generative import probe
+from trainables.generative import judge, probe
 from trainables.generative.judge import SAID, curves, shares_right
-from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, _templates, between, read_by_templates, towards_blue
+from trainables.generative.oracle import (
+    SOFTEST,
+    UNCLEAR,
+    WORST,
+    _templates,
+    between,
+    between_colours,
+    read_by_templates,
+    towards_blue,
+)
 from trainables.generative.probe import KINDS, LESSONS, Probe, blur, lessons, read_by_probe
 from trainables.generative.shapes import (
     COMPOSITIONS,
     FACTORS,
+    MIDDLE,
+    RED_TO_BLUE,
     ShapeSettings,
     bits_of,
     bundles,
@@ -127,6 +138,15 @@ def test_what_lies_between_two_classes_is_the_middle_third_of_their_gap() -> Non
     assert off.tolist() == pytest.approx([0, 0, 0.4], abs=1e-6)
 
 
+def test_the_gap_between_the_colours_begins_at_the_bluest_red_that_is_drawn() -> None:
+    (separation, jitter), way = SETTINGS.colours, torch.tensor(RED_TO_BLUE)
+    bluest_red = torch.tensor(MIDDLE) - separation * way + jitter * way.sign()
+    edge = towards_blue(SETTINGS, bluest_red[None])[0].item()
+    assert 0.1 < edge < 0.4
+    sixth = (1 - 2 * edge) / 6
+    assert between_colours(SETTINGS) == pytest.approx((0.5 - sixth, 0.5 + sixth))
+
+
 def test_a_blur_keeps_flat_pictures_and_spreads_a_point() -> None:
     point = torch.zeros(2, 3, 31, 31)
     point[:, :, 15, 15] = 1
@@ -237,6 +257,18 @@ def test_shares_of_single_factors_are_there_if_one_is_faint() -> None:
     assert torch.equal(shares["both_size"], torch.ones(8))
     assert torch.equal(shares["both"], red)
     assert set(shares_right(SETTINGS, Colourblind(made.bits.flatten(0, 1)), made.images, made.bits)) == set(SAID)
+
+
+@pytest.mark.parametrize("wrong", ["probe", "oracle"])
+def test_a_single_factor_is_right_if_both_judges_read_it_so(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bits = bits_of(COMPOSITIONS)[:, None]
+    right = bits.flatten(0, 1)
+    other_size = right.clone()
+    other_size[:, 1] = UNCLEAR
+    read = (other_size, right) if wrong == "probe" else (right, other_size)
+    monkeypatch.setattr(judge, "readings", lambda *_: read)
+    shares = shares_right(ShapeSettings(faint="size"), nn.Identity(), torch.zeros(8, 1, 3, 4, 4), bits)
+    assert [shares[f"both_{factor}"].tolist() for factor in FACTORS] == [[1] * 8, [0] * 8, [1] * 8]
 
 
 def test_pictures_are_read_as_a_screen_shows_them() -> None:

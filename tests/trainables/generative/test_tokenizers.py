@@ -90,6 +90,14 @@ def test_k_means_finds_clusters_and_is_a_function_of_its_generator() -> None:
     assert len(k_means(torch.ones(3, 2), 5, stream(0, "k-means"))) == 5  # fewer vectors than means
 
 
+def test_codes_start_with_counts_that_are_their_shares_of_the_vectors() -> None:
+    centres, book = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]]), Codebook(4, 2)
+    book.start(centres.repeat_interleave(torch.tensor([10, 20, 30, 40]), 0), stream(0, "k-means"))
+    shares = book.counts[nearest(centres, book.codes)] / (4 * FIRST_COUNT)
+    assert shares.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert torch.equal(book.sums, book.codes * book.counts[:, None])
+
+
 def plain_k_means(vectors: Tensor, K: int, generator: Generator) -> Tensor:
     """The same with all vectors and codes at once."""
     picks = torch.rand(K, generator=generator)
