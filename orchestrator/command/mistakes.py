@@ -20,7 +20,7 @@ NUMBER, WORD = re.compile(r"[+-]?\.?\d(\S*\w)?"), re.compile(r"(?!(to|and|or)$)[
 """A value, or several with commas between them."""
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 """What writing programs make of hyphens."""
-NO, YES = ("no", "false", "off", "0"), ("yes", "true", "on", "1")
+NO = "no", "false", "off", "0"
 NEAR = 2
 """Letters in which an option may differ from one that is suggested."""
 SHORTEST = 3
