@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,8 @@ from orchestrator.searches.bracket import ThresholdResult
 from trainables.spec import RunSpec
 from trainables.task import Task
 
-SAMPLED_STEPS = 3
+FEWEST_SAMPLED, SAMPLED_STEPS, SAMPLED_SECONDS = 3, 9, 0.3
+"""A step is timed so many times: at least the first number; up to the second one as long as all took less than this."""
 WARM_STEPS = 5
 """Steps of a GPU before that: it records the fourth."""
 SLOW_STEP = 0.5
@@ -489,10 +491,18 @@ def _step_seconds(spec: RunSpec, task: Task, device: str) -> float:
         step = seconds(1 if device == "cpu" else WARM_STEPS)
         if step >= DEAR_RUN:
             return step
-        step = seconds(SAMPLED_STEPS)
+        step = _sampled(lambda: seconds(1)) if device == "cpu" else seconds(SAMPLED_STEPS)
         if step >= SLOW_STEP:
             return step
         training.train_step()  # a look needs a step since the last one
         began = time.perf_counter()
         training.answer(training.look())
         return step + (time.perf_counter() - began) / training.look_every
+
+
+def _sampled(seconds: Callable[[], float]) -> float:
+    """The median of times: other work on the machine may hold up one step for as long as many take."""
+    taken: list[float] = []
+    while len(taken) < SAMPLED_STEPS and (len(taken) < FEWEST_SAMPLED or sum(taken) < SAMPLED_SECONDS):
+        taken.append(seconds())
+    return statistics.median(taken)

@@ -449,7 +449,16 @@ def test_of_a_run_of_one_step_no_calls_are_timed_that_do_nothing(monkeypatch: py
     monkeypatch.setattr(Training, "train_step", lambda self: taken.append(self.step) or train_step(self))
     monkeypatch.setattr(estimate, "SLOW_STEP", 0.0)
     estimate.step_seconds(spec(max_steps=1), Toy())
-    assert taken == [0, 1, 2, 3], "one to warm up, and those that are timed"
+    assert taken == [*range(10)], "one to warm up, and those that are timed"
+
+
+@pytest.mark.parametrize(("times", "told", "taken"), [
+    ([0.01] * 4 + [5.0], 0.01, 5), ([0.02, 0.9, 0.03, 7.0], 0.03, 3), ([1e-3] * 20, 1e-3, 9), ([0.1] * 9, 0.1, 3),
+])  # fmt: skip
+def test_a_step_that_was_held_up_does_not_count(times: list[float], told: float, taken: int) -> None:
+    left = iter(times)
+    assert estimate._sampled(lambda: next(left)) == told
+    assert len([*left]) == len(times) - taken
 
 
 class Late(Toy):
