@@ -131,6 +131,8 @@ def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
     while not execution.is_over():
         _fit_once(execution, cluster, folder, max(TRIALS, TRIALS_PER_WORKER * workers), weights)
         shutil.rmtree(folder, ignore_errors=True)
+    if execution.fatal is None and execution.outcome.stopped not in (None, *INTERRUPTED):
+        execution.look_again(0.0)  # another launch may have answered the question that a limit leaves open here
 
 
 def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int, weights: HeldWeights) -> None:

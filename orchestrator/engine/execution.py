@@ -84,6 +84,8 @@ class Outcome:
 
 INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP")
 """What `Outcome.stopped` says of a launch that a signal has ended."""
+LOOK_SECONDS = 1.0
+"""A launch looks at least so often for runs that others have finished."""
 FROZEN_SECONDS = 30.0
 """A worker that is silent for so much longer than `Limits.stall_seconds` has not ended itself as it should: it is frozen."""
 LISTENED_SHARE = 0.5
@@ -138,6 +140,8 @@ class Execution:
     _waited: float = 0.0
     """Seconds for which the store had not answered when time was last looked at: no worker could be heard then."""
     _looked_at: float = 0.0
+    _wondered_at: float = 0.0
+    """When it was last asked whether anything is left to train."""
     said: int = 0
     """Notices of the store that were passed on."""
     _warned: set[str] = field(default_factory=set)
@@ -161,10 +165,9 @@ class Execution:
         chooser = Chooser(*known, self._learn_from_others, self.again, self.forget)
         pack = chooser.next_pack(self._free(), self._busy)
         if not pack:
-            if time.monotonic() - self._looked_at > 1.0:
-                self._learn_from_others()
-                if not self.running and not self.is_over():
-                    self._end_if_nothing_is_left()
+            self.look_again()
+            if not self.running and not self.is_over() and time.monotonic() - self._wondered_at > LOOK_SECONDS:
+                self._end_if_nothing_is_left()
             return []
         self.running[trial_id] = pack
         self._begun[trial_id] = _Begun(len(pack), self._allowed(next(iter(pack.values()))))
@@ -183,6 +186,7 @@ class Execution:
 
     def _end_if_nothing_is_left(self) -> None:
         """End the launch if it can train none of the runs that the search asks for."""
+        self._wondered_at = time.monotonic()
         left = [key for key, attempts in self.failures.of_runs.items() if attempts.is_left]
         asked = [self.tasks.key(spec) for spec in self.search.propose(self.rows, len(left) + 1)]
         if not asked:
@@ -198,8 +202,12 @@ class Execution:
         """How many workers there may be for runs like this one."""
         return self.cpu_workers if self.packs.on_cpu_worker(spec) else self.workers
 
+    def look_again(self, after: float = LOOK_SECONDS) -> None:
+        """Take in what other launches on the store have finished, if the last look is so many seconds ago."""
+        if time.monotonic() - self._looked_at > after:
+            self._learn_from_others()
+
     def _learn_from_others(self) -> None:
-        """Take in what other launches on the store have finished."""
         self._looked_at = time.monotonic()
         for row in self.store.refresh():
             if self.concerns(row):
@@ -251,6 +259,7 @@ class Execution:
         if deaf > 0:
             self._waited += deaf
             self.outcome.worker_seconds += self.placement.excuse()
+        self.look_again()  # while all workers are busy nothing else does, and the question may be answered
         for trial_id, silent in self.placement.silent(self.limits.stall_seconds + FROZEN_SECONDS).items():
             self.end_worker(trial_id)
             self._hear(trial_id)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import math
 import os
 import pickle
 import signal
@@ -28,6 +29,7 @@ from orchestrator.engine import execution as module
 from orchestrator.engine import ray_tune
 from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
+from orchestrator.engine.failures import MOST_LOST
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import LEAST_HOPELESS_SECONDS, WHY_NO_WORKER
@@ -1392,6 +1394,39 @@ def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
     alone.advance()
     weights = safetensors.torch.load(report.weights)
     assert all(torch.equal(weights[name], p) for name, p in alone.model.state_dict().items())
+
+
+def test_a_launch_whose_workers_are_all_busy_hears_that_another_one_has_answered_the_question(
+    store: ResultStore, clock: Clock
+) -> None:
+    execution, watcher = make(store, seeds=1, workers=1)
+    assert next_run(execution, "a")
+    for key in execution.running["a"]:
+        store.release(key)
+    with ResultStore(store.path) as theirs:
+        other, _ = make(theirs, seeds=1, workers=1)
+        while spec := next_run(other, "theirs"):
+            passes = spec.data_count >= 16
+            assert result_of(other, "theirs", result=RESULT if passes else {**RESULT, "status": "missed", "reason": "budget"})
+    assert other.is_done()
+    clock.now += module.LOOK_SECONDS / 2
+    execution.on_tick()
+    assert not execution.is_done()
+    clock.now += module.LOOK_SECONDS
+    execution.on_tick()
+    assert execution.is_done()
+    assert len(watcher.rows) == len(theirs)
+
+
+def test_a_launch_that_can_train_nothing_ends_however_often_it_looks_at_the_store(store: ResultStore, clock: Clock) -> None:
+    execution, _ = make_grid(store, runs=1, workers=1, size=1)
+    (spec,) = execution.search.propose(execution.rows, 1)
+    execution.failures.of(run_key(spec, Toy.version)).lost = MOST_LOST
+    execution.failures.of(run_key(spec, Toy.version)).not_before = math.inf
+    clock.now += 10
+    execution.on_tick()
+    assert execution.next_pack("a") == []
+    assert execution.outcome.stopped == "lost"
 
 
 def test_rows_of_other_studies_on_the_same_store_are_passed_over(store: ResultStore) -> None:
