@@ -194,7 +194,7 @@ class Progress:
         if not running:
             return "no run is in training here: the runs that are left wait for another try, or another launch has them"
         if not any(run.step for run in running):
-            return f"{len(running)} running, their workers are starting"
+            return f"{len(running)} running, their workers are starting or wait for a machine"
         step, most = max((run.step, run.spec.max_steps) for run in running)
         return f"{len(running)} running, one is at step {step} of {most}"
 

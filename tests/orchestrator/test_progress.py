@@ -160,7 +160,7 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         assert not any("another try" in line for line in lines(console)), "nothing was tried"
         progress.started("a", SPEC)
         progress.started("b", SPEC)
-        wait_for_line("s: 2 running, their workers are starting")
+        wait_for_line("s: 2 running, their workers are starting or wait for a machine")
         progress.progressed("b", SPEC, RunReport(step=4, accuracy=0.5))
         wait_for_line("s: 2 running, one is at step 4 of 10")
         end(progress, "a")
