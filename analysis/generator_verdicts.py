@@ -69,7 +69,7 @@ def judged(name: str, sides: Sequence[Side]) -> Verdict:
 def _judged(name: str, sides: Sequence[Side]) -> Verdict:
     if any(lacks_level(run, CLAIMS[name].level) for side in sides for run in side.runs):
         return Verdict(name, NOT_ENOUGH, NO_LEVEL.format(LEVELS[CLAIMS[name].level]))
-    usable = {side.name: Side(side.name, [run for run in side.runs if run.counts and _stands(run)]) for side in sides}
+    usable = {side.name: Side(side.name, list(filter(is_judged, side.runs))) for side in sides}
     seeds = min(len(side.runs) for side in usable.values())
     if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:
         told, missing = "; ".join(map(_shortage, short)), any(map(_lacks_runs, short))
@@ -188,9 +188,9 @@ def _verdict(holds: bool | None) -> str:
     return NOT_ENOUGH if holds is None else PASS if holds else FAIL
 
 
-def _stands(run: Run) -> bool:
-    """Whether gates 1 to 3 are met."""
-    return all(run.own_gates[gate] for gate in GATES_OF_RUNS)
+def is_judged(run: Run) -> bool:
+    """Whether claims go by a run: it counts, and meets gates 1 to 3."""
+    return run.counts and all(run.own_gates[gate] for gate in GATES_OF_RUNS)
 
 
 def _met(side: Side, gate: int) -> list[bool | None]:

@@ -17,8 +17,9 @@ from analysis import generators
 from analysis.figures.objectives import LEVEL_COLOURS, draw_curves, draw_levels
 from analysis.files import write_generators
 from analysis.objectives import NAMES, Answer
-from tests.analysis.made_objectives import LOOKS, answer_of, generator_row, seeds, spec_of
+from tests.analysis.made_objectives import GOOD, LOOKS, answer_of, generator_row, seeds, spec_of
 from tests.conftest import colours
+from trainables.generative.tiers import CHOOSING
 
 RISING = [0.1 * look for look in range(LOOKS)]
 
@@ -147,6 +148,72 @@ def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None
     assert [list(line.get_ydata()) for line in of_seeds] == [pytest.approx([share] * 3) for share in (0.45, 0.35, 0.05)]
     probe = [float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "^"]
     assert probe[2::3] == pytest.approx([0.9, 0.7, 0.1])
+
+
+def few_count() -> Answer:
+    """Of seven seeds of dit and of maskgit three count for claims; the others miss gate 3, or are seeds for choosing."""
+    shares = [0.9] * 3 + [0.0] * 4
+    specs = [*seeds(spec_of("dit", "vq"), 5), *seeds(spec_of("dit", "vq"), 2, CHOOSING)]
+    rows = [generator_row(one, level2=share) for one, share in zip(specs, shares, strict=True)]
+    rows += [generator_row(one, level2=0.1) for one in seeds(spec_of("maskgit", "vq"))]
+    return answer_of(rows, own={row["key"]: {**GOOD, "unseen_pairs_111": 0.5} for row in rows[3:5]})
+
+
+def test_bars_are_medians_of_the_runs_by_which_claims_are_judged() -> None:
+    answer = few_count()
+    [verdict] = answer.verdicts_of("continuous-beats-categorical")
+    assert verdict.verdict == "pass"
+    figure = draw_levels(answer)
+    [axes] = figure.axes
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx([1, 1, 0.9, 1, 1, 0.1])
+    dots = {str(line.get_gid()): line for line in reversed(axes.lines) if str(line.get_gid()).endswith("level2")}  # of dit
+    assert list(dots["seeds level2"].get_ydata()) == pytest.approx([0.9] * 3)
+    assert list(dots["others level2"].get_ydata()) == pytest.approx([0.0] * 4)
+    assert (dots["seeds level2"].get_markerfacecolor(), dots["others level2"].get_markerfacecolor()) == ("black", "white")
+    probe = [float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "^"]
+    assert probe == pytest.approx([1, 1, 0.9, 1, 1, 0.1])
+    assert axes.get_ylabel().endswith("bars: medians of full dots")
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "4 runs that no claim counts"
+
+
+def test_thick_lines_are_medians_of_the_runs_by_which_claims_are_judged() -> None:
+    dit, maskgit = draw_curves(few_count()).axes
+    named = {line.get_label(): line for line in dit.lines}
+    assert list(named["111"].get_ydata()) == pytest.approx([0.9] * LOOKS)
+    thin = [line for line in dit.lines if line.get_color() == LEVEL_COLOURS["level2"] and line.get_alpha()]
+    assert [line.get_ydata()[0] for line in thin] == pytest.approx([0.9] * 3 + [0.0] * 4)
+    assert [text.get_text() for text in dit.texts] == ["median of 3 of 7\nthat count for claims"]
+    assert not maskgit.texts
+
+
+def test_a_run_that_diverged_late_is_not_in_the_thick_line() -> None:
+    rows = [looked(LOOKS, 0, RISING), {**looked(LOOKS, 1, [0.0] * LOOKS), "status": "diverged"}]
+    [axes] = draw_curves(answer_of(rows)).axes
+    named = {line.get_label(): line for line in axes.lines}
+    assert list(named["111"].get_ydata()) == pytest.approx(RISING)
+    assert [text.get_text() for text in axes.texts] == ["median of 1 of 2\nthat reached the end"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_all_runs_are_drawn_and_so_told_where_none_counts(count: int) -> None:
+    rows = [generator_row(one, level2=0.2 * one.seed) for one in seeds(spec_of("dit", "vq"), count)]
+    answer = answer_of(rows, measured=None)
+    figure = draw_levels(answer)
+    FigureCanvasAgg(figure).draw()
+    assert figure.axes[0].patches[-1].get_height() == pytest.approx(0.1 * (count - 1))
+    dots = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert [line.get_gid() for line in dots] == ["others seen", "others level1", "others level2"]
+    assert list(dots[-1].get_ydata()) == pytest.approx([0.2 * seed for seed in range(count)])
+    (legend,) = figure.legends
+    assert legend.get_texts()[-1].get_text() == f"{count} run{'s' * (count > 1)} that no claim counts"
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.axes[0].get_ylabel().endswith("bars: medians; dots: seeds")
+    [axes] = draw_curves(answer).axes
+    named = {line.get_label(): line for line in axes.lines}
+    assert list(named["111"].get_ydata()) == pytest.approx([0.1 * (count - 1)] * LOOKS)
+    told = "no claim counts " + ("this run" if count == 1 else "these runs")
+    assert [text.get_text() for text in axes.texts] == [told]
 
 
 @pytest.mark.parametrize(("count", "told"), [(2, ""), (4, "3 of 4 settings; the table of runs has all")])
