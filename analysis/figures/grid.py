@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,9 @@ from analysis.figures.style import COLOURS, literal
 MOST_SETTINGS = 24
 """Settings that one figure shows."""
 SHORT = 60
-"""Letters of a setting."""
+"""Letters of a line of a setting."""
+LINE = 0.14
+"""Inches of such a line."""
 NAMES = {"accuracy": "accuracy on what is held out", "id_mse": "ID MSE", "ood_mse": "OOD MSE", "loss": "training loss"}
 
 
@@ -25,8 +28,10 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
     """
     every = list(dict.fromkeys(table["setting"]))
     settings = every[:MOST_SETTINGS]
+    labels = _labels(settings)
     longest = max((len(setting) for setting in settings), default=0)
-    size = (min(3.0, 0.07 * longest) + 3.0 * max(1, len(numbers)), 1.0 + 0.28 * max(3, len(settings)))
+    lines = max((1 + label.count("\n") for label in labels), default=1)
+    size = (min(3.0, 0.07 * longest) + 3.0 * max(1, len(numbers)), 1.0 + max(0.28, LINE * lines) * max(3, len(settings)))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, max(1, len(numbers)), sharey=True, squeeze=False)[0]
     for place, (axes, name) in enumerate(zip(panels, numbers, strict=False)):
@@ -43,8 +48,14 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
         axes.set_xlabel(literal(NAMES.get(name, name)), fontsize=9)
         axes.grid(axis="x", color="0.92")
         axes.set_axisbelow(True)
-    panels[0].set_yticks(range(len(settings)), [literal(setting, SHORT) for setting in settings], fontsize=8)
+    panels[0].set_yticks(range(len(settings)), labels, fontsize=8)
     panels[0].set_ylim(len(settings) - 0.5, -0.5)
     if left := len(every) - len(settings):
         figure.supxlabel(f"the first {MOST_SETTINGS} settings; {left} more are in the table", fontsize=8, color="0.4")
     return figure
+
+
+def _labels(settings: Sequence[str]) -> list[str]:
+    """Settings on one line each, or whole ones on several lines where these would read alike."""
+    short = [literal(setting, SHORT) for setting in settings]
+    return short if len(set(short)) == len(short) else [literal(textwrap.fill(setting, SHORT)) for setting in settings]

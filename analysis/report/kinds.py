@@ -45,10 +45,6 @@ OF_SETTINGS = {
     "images": "what is drawn in the box",
 }
 """What the figures of the regularization study show."""
-LEAST = (
-    "small dots are thresholds of seeds, large ones their geometric means with 95 % intervals, triangles what no seed reached; "
-    "the line is the fitted power law"
-)
 Shown = tuple[Sequence[str], Sequence[Sheet], Sequence[Picture]]
 """The lines, the tables and the figures of an answer."""
 TITLED = ("target", "decoder", "encoding")
@@ -86,10 +82,30 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
         lines, more, pictures = _signal(results, search, question, rows, around)
         lines = [*doubts, *lines, *told_of_each]
         return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
-    pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
+    pictures = [Picture("scaling", _seen(answer), lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
     lines = [*doubts, *_means_in_words(answer, results), *answer.lines(), *told_of_each]
     return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
+
+
+def _seen(answer: scaling.Answer) -> str:
+    """What the figure of thresholds shows."""
+    means = answer.summary[answer.summary["total_images"].notna()]
+    single, found = means["seeds"] == 1, answer.table["total_images"].count()
+    parts = []
+    if len(means) and single.all() and found == len(means):
+        parts.append("dots are thresholds of one seed each, bars their brackets")
+    elif found:
+        parts.append("small dots are thresholds of seeds")
+        if len(means):
+            parts.append("large ones their geometric means with 95 % intervals")
+        if single.any():
+            parts.append("or with the bracket of the only seed")
+    if (answer.table["verdict"] == "none reached").any():
+        parts.append("triangles are seeds whose thresholds lie higher")
+    laws = sum(fit.exponent is not None and fit.prefactor is not None for fit in answer.fits.values())
+    law = "" if not laws else "; the line is the fitted power law" if laws == 1 else "; the lines are the fitted power laws"
+    return ", ".join(parts) + law
 
 
 def _threshold_sheet(search: ThresholdSearch, rows: Rows, results: Sequence[ThresholdResult], task: str) -> Sheet:
@@ -161,13 +177,18 @@ def _means_in_words(answer: scaling.Answer, results: Sequence[ThresholdResult]) 
         found = part[part["total_images"].notna()]
         along = answer.axes.along
         means = [
-            f"{'at most ' * math.isnan(row['lower'])}{row['total_images']:.3g} at {along} = {row[along]}"
+            f"{'at most ' * math.isnan(row['lower'])}{_mean_in_words(row['total_images'])} at {along} = {row[along]}"
             f"{_of_seeds(row['reached'], asked[dataset, row[along]])}"
             for row in found.to_dict("records")
         ]
         if means:
             lines.append(f"{dataset}: {', '.join(means)} (geometric means over seeds)")
     return lines
+
+
+def _mean_in_words(mean: float) -> str:
+    """Three digits, but from 1,000 on whole numbers: 82.4, 1,904."""
+    return f"{mean:,.0f}" if mean >= 999.5 else f"{mean:.3g}"
 
 
 def _of_seeds(found: int, asked: int) -> str:
@@ -300,11 +321,12 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
         return [], [], []
     names = varied_in(search.specs) or ["decoder"]
     called = _called(found, names)
+    telling = _telling(search.specs, names)
     records = []
     for row in found:
         spec = RunSpec.from_dict(row)
         own = {name: value_of(spec, name) for name in names}
-        words = ", ".join(f"{name} {shown(value)}" for name, value in own.items())
+        words = ", ".join(f"{name} {shown(own[name])}" for name in telling)
         measured = {**{name: row[name] for name in NUMBERS}, **row["measures"]}
         numbers = {column: _number(measured.get(name)) for name, column in called.items()}
         ended = {"status": ending(row), "steps": row["steps"], "seconds": row["seconds"], "key": row["key"]}
@@ -339,6 +361,17 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
         Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps"), heads),
     ]
     return [], sheets, pictures
+
+
+def _telling(specs: Sequence[RunSpec], names: Sequence[str]) -> list[str]:
+    """Settings that tell runs apart, without those that follow from others, as a width that belongs to a decoder."""
+    settings = {tuple(shown(value_of(spec, name)) for name in names) for spec in specs}
+    kept = [*range(len(names))]
+    for place in reversed(kept):  # what the task chooses comes late among the settings of a run
+        others = [other for other in kept if other != place]
+        if others and len({tuple(values[other] for other in others) for values in settings}) == len(settings):
+            kept = others
+    return [names[place] for place in kept]
 
 
 def _called(found: Sequence[Row], names: Collection[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from analysis.report.build import Builder
 from analysis.report.cells import heads_of, lines_of
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
-from analysis.report.kinds import _means_in_words, _table
+from analysis.report.kinds import _means_in_words, _seen, _table
 from analysis.report.page import Report
 from analysis.report.studies import _beside, studies_of
 from analysis.report.told import ANSWERED, Around, Told
@@ -29,6 +29,7 @@ from analysis.scaling import Answer
 from orchestrator.command.files import csv_bytes
 from orchestrator.searches import Rows
 from orchestrator.searches.axes import USUAL
+from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import ResultStore, make_row, save_question
 from tests.analysis.asked_studies import AROUND, QUESTIONS, TOY, Ask, Drawing, asking, told_of
 from tests.analysis.test_asked import launched, train
@@ -56,6 +57,62 @@ def test_means_before_all_seeds_are_in_say_of_how_many_they_are(ask: Ask, tmp_pa
     lowest = [dataclasses.replace(one, verdict="minimum", threshold=50) if one.along == 8 else one for one in told.thresholds]
     [means] = _means_in_words(Answer.of_results(lowest, {}), lowest)
     assert re.search(r": at most \S+ at N = 8, \S+ at N = 16, ", means)
+
+
+def test_means_from_a_thousand_on_are_whole_numbers(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --seeds 1 --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    found = {8: 999, 16: 1904, 24: 1234567}
+    results = [dataclasses.replace(one, threshold=found[one.along], upper=found[one.along]) for one in told.thresholds]
+    [means] = _means_in_words(Answer.of_results(results, {}), results)
+    assert means == "toys: 999 at N = 8, 1,904 at N = 16, 1,234,567 at N = 24 (geometric means over seeds)"
+    answer = Answer.of_results(results, {})
+    answer.summary["total_images"] = [99.96, 999.6, 1000.4]
+    [means] = _means_in_words(answer, results)
+    assert means == "toys: 100 at N = 8, 1,000 at N = 16, 1,000 at N = 24 (geometric means over seeds)"
+
+
+def test_a_figure_of_thresholds_says_what_is_drawn_in_it(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+
+    def shown(changed: Callable[[ThresholdResult], bool], verdict: str, found: Sequence[ThresholdResult]) -> str:
+        other = {"verdict": verdict, "threshold": None, "upper": None}
+        results = [dataclasses.replace(one, **other) if changed(one) else one for one in found]
+        return _seen(Answer.of_results(results, {}))
+
+    every, first = told.thresholds, [one for one in told.thresholds if one.seed == 0]
+    small = "small dots are thresholds of seeds"
+    large = f"{small}, large ones their geometric means with 95 % intervals"
+    assert told.pictures[0].alt == f"{large}; the line is the fitted power law"
+    twice = [*every, *(dataclasses.replace(one, dataset="others") for one in every)]
+    assert shown(lambda one: False, "", twice) == f"{large}; the lines are the fitted power laws"
+    assert shown(lambda one: one.along > 8, "failed", every) == large
+    some = shown(lambda one: one.along == 8 and one.seed > 0, "failed", every)
+    assert some == f"{large}, or with the bracket of the only seed; the line is the fitted power law"
+    higher = "triangles are seeds whose thresholds lie higher"
+    assert shown(lambda one: one.along == 24 and one.seed == 0, "none reached", every) == (
+        f"{large}, {higher}; the line is the fitted power law"
+    )
+    assert shown(lambda one: one.seed == 0, "none reached", every) == f"{small}, {higher}"
+    assert shown(lambda one: True, "none reached", every) == higher
+    single = "dots are thresholds of one seed each, bars their brackets"
+    assert shown(lambda one: False, "", first) == f"{single}; the line is the fitted power law"
+    assert shown(lambda one: one.along > 8, "none reached", first) == f"{single}, {higher}"
+
+
+@pytest.mark.parametrize("study", ["encodings", "geometry"])
+def test_lines_of_a_figure_of_settings_have_labels_of_their_own(study: str, ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{study} --N 12 --seeds 2 --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    figure = told.pictures[0].draw()
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == len(set(labels)) == {"encodings": 20, "geometry": 24}[study]
+    assert labels[0] == {
+        "encodings": "decoder cnn, depth 4, encoding bump, holdout center",
+        "geometry": "dataset bumps, decoder cnn, depth 2, encoding bump",
+    }[study], "width, precision and the number of images follow from these"  # fmt: skip
+    assert {"width", "precision"} <= set(told.sheets[0].table)
 
 
 def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_path: Path) -> None:

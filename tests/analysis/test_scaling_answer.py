@@ -391,6 +391,22 @@ def test_a_figure_of_settings_says_what_it_leaves_out() -> None:
     assert many.get_supxlabel() == "the first 24 settings; 6 more are in the table"
 
 
+def test_settings_that_differ_only_after_many_letters_have_whole_labels() -> None:
+    alike = "$" * 61
+    settings = [f"words {alike} {last}" for last in ("a", "b", "c" * 100)]
+    figure = draw_grid(pd.DataFrame({"setting": settings, "loss": 1.0}), ["loss"])
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    labels = axes.get_yticklabels()
+    assert [re.sub(r"[\s\\]", "", label.get_text()) for label in labels] == [setting.replace(" ", "") for setting in settings]
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(upper.y0 > lower.y1 for upper, lower in pairwise(boxes)), "lines of their own"
+    assert boxes[0].x0 >= 0
+    assert axes.get_window_extent().width > 150
+    cut = draw_grid(pd.DataFrame({"setting": [settings[2], "depth 2"], "loss": 1.0}), ["loss"]).axes[0].get_yticklabels()
+    assert [label.get_text().replace("\\", "") for label in cut] == [settings[2][:59] + "…", "depth 2"]
+
+
 @pytest.mark.slow(2)
 def test_labels_of_many_sizes_do_not_overlap_and_the_legend_is_not_cut() -> None:
     censored = [row("bumps", n, s, math.nan, "none reached", lower=n**2, upper=math.inf) for n in (12, 16) for s in range(3)]
