@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +37,14 @@ ABOUT: Mapping[str, str] = {
 LEFT = ("dataset", "decoder", "encoding")
 """Columns of words."""
 MEASURED = ("status", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "key")
+AVERAGED: Sequence[tuple[str, Callable[[float], str]]] = (
+    ("id_mse", "{:.1e}".format),
+    ("ood_mse", "{:.1e}".format),
+    ("accuracy", lambda accuracy: accuracy_text(accuracy, 2)),
+)
+"""Columns whose means over seeds are shown, and how."""
+UNWELL = ("diverged", "failed")
+"""How runs end whose numbers are not averaged."""
 
 Setting = tuple[Any, ...]
 
@@ -281,13 +290,18 @@ class GridStudy(PlainStudy):
         return f"{run} (MSE {of_id}{row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
-        """A line per setting: runs done and in progress, means over seeds."""
+        """A line per setting: runs done and in progress, how many did not end well, and means over the seeds of the others."""
         busy = [self._setting(run.spec) for run in running.values()]
-        table = self._begun(f"{self.name}: means over seeds", "runs", "ID MSE", "OOD MSE", "OOD accuracy")
+        ended_well = all(ending(row) not in UNWELL for row in self.search.runs(rows))
+        over = "seeds" if ended_well else "the seeds that ended well"
+        table = self._begun(f"{self.name}: means over {over}", "runs", "ID MSE", "OOD MSE", "OOD accuracy")
         for setting, specs in self._by_setting(rows).items():
             found = [row for spec in specs if (row := self.search.row(rows, spec)) is not None]
-            runs = runs_text(len(found), len(specs), busy.count(setting))
-            means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
+            ends = Counter(map(ending, found))
+            unwell = ", ".join(f"{ends[end]} {end}" for end in UNWELL if ends[end])
+            runs = runs_text(len(found), len(specs), busy.count(setting)) + (f" ({unwell})" if unwell else "")
+            well = [row for row in found if ending(row) not in UNWELL]
+            means = [_mean(well, name, text) for name, text in AVERAGED]
             table.add_row(*self._cells(setting), runs, *means)
         return table
 
@@ -369,6 +383,6 @@ class GridStudy(PlainStudy):
         return groups
 
 
-def _mean(rows: Sequence[Row], name: str, form: str) -> str:
+def _mean(rows: Sequence[Row], name: str, text: Callable[[float], str]) -> str:
     values = [row[name] for row in rows if row[name] is not None]
-    return format(statistics.fmean(values), form) if values else ""
+    return text(statistics.fmean(values)) if values else ""

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.scale import SymmetricalLogScale
 from matplotlib.ticker import MaxNLocator
 
+from analysis.figures.scaling import ROOM
 from analysis.figures.style import COLOURS, label_decades, label_zero_and_decades, literal, turn_words
 from analysis.tune import Answer
 from orchestrator.searches.space import shown
@@ -43,6 +44,8 @@ def draw(answer: Answer) -> Figure:
         _front(left, answer)
     for place, axes in enumerate(others):
         _confirmation(axes, answer, place)
+    if aims == 1:
+        left.set_ylim(_near(left.get_ylim(), answer, 0))
     if len(answer.confirmed):
         turn_words(figure, others, keep=int(answer.confirmed["winner"].to_numpy(bool).argmax()))
     if aims > 1 and len(answer.confirmed):  # the panels are too narrow for it
@@ -109,19 +112,34 @@ def _front(axes: Axes, answer: Answer) -> None:
     if len(complete):
         axes.set_xscale("log" if answer.geometric[0] else "linear")
         axes.set_yscale("log" if answer.geometric[1] else "linear")
+        axes.set(xlim=_near(axes.get_xlim(), answer, 0), ylim=_near(axes.get_ylim(), answer, 1))
         for axis, geometric in zip((axes.xaxis, axes.yaxis), answer.geometric, strict=False):
             if geometric:
                 label_decades(axis)
     axes.legend(fontsize=7, frameon=False)
 
 
+def _near(limits: tuple[float, float], answer: Answer, place: int) -> tuple[float, float]:
+    """These limits of an axis, but not far from what the trials and the settings have: on a logarithmic axis within ROOM, on a
+    linear one as far again as these span. A longer interval goes on beyond the frame."""
+    name = answer.aims[place].name
+    points = pd.concat([answer.trials[name], answer.confirmed[name]]).astype(float)
+    low, high = points.min(), points.max()
+    if not low < high:
+        return limits
+    first, last = (low / ROOM, high * ROOM) if answer.geometric[place] else (2 * low - high, 2 * high - low)
+    return max(limits[0], first), min(limits[1], last)
+
+
 def _confirmation(axes: Axes, answer: Answer, place: int) -> None:
     aim, found = answer.aims[place], answer.confirmed
     places = np.arange(len(found))
     axes.plot(places - 0.08, found[f"{aim.name}_search"], "o", mfc="none", color=SEARCHED, label="in the search")
+    # the panels share a legend
+    has_interval = any(found[f"{one.name}_lower"].notna().any() for one in answer.aims[:2])
     axes.errorbar(
-        places + 0.08, found[aim.name], yerr=_bars(found, aim.name), fmt="o", color=CONFIRMED, capsize=3,
-        label=f"on fresh seeds: {_kind_of_mean(answer)}, 95 % interval",
+        places + 0.08, found[aim.name], yerr=_bars(found, aim.name) if has_interval else None, fmt="o", color=CONFIRMED,
+        capsize=3, label=f"on fresh seeds: {_kind_of_mean(answer)}{', 95 % interval' * has_interval}",
     )  # fmt: skip
     names = [f"{row['setting']}{' (wins)' * (row['winner'] and len(answer.aims) == 1)}" for row in found.to_dict("records")]
     axes.set_xticks(places, names, fontsize=8)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from orchestrator.command.options import searched
-from orchestrator.command.progress import Running
+from orchestrator.command.progress import Running, accuracy_text
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text, runs_text
@@ -35,7 +35,11 @@ ExportOptuna = Annotated[
 
 SHOWN = 5
 """Trials in the live table."""
-JUDGED = (("id_mse_gmean", ".2e"), ("ood_mse_gmean", ".2e"), ("accuracy", ".3f"))
+JUDGED: Sequence[tuple[str, Callable[[float], str]]] = (
+    ("id_mse_gmean", "{:.2e}".format),
+    ("ood_mse_gmean", "{:.2e}".format),
+    ("accuracy", accuracy_text),
+)
 """Columns of a summary, and how they are shown."""
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, where some are pruned."""
@@ -183,7 +187,9 @@ def confirmed_table(
         interval: a mean and its interval in words, of a line of that table, an objective, and with so many digits.
     """
     tuning = search.tuning
-    table = FittingTable("confirmed on fresh seeds: mean and 95 % interval")
+    has_interval = any(known[f"{aim.name}_lower"].notna().any() for aim in tuning.aims)
+    means_of = _kind_of_mean(search, rows) + (" and 95 % interval" if has_interval else "")
+    table = FittingTable(f"confirmed on fresh seeds: {means_of}")
     for name in ("setting", "seeds", *(f"{aim.name}{part}" for aim in tuning.aims for part in (" in the search", ""))):
         table.add_column(name, justify="left" if name == "setting" else "right")
     busy = [run.spec for run in running.values()]
@@ -225,11 +231,20 @@ def judged_table(
         found = of_setting.get(setting, {})
         done = sum(search.row(rows, spec) is not None for spec in specs)
         started = sum(spec in busy for spec in specs)
-        numbers = [(found.get(name), form) for name, form in JUDGED]
-        cells = ["" if value is None or value != value else f"{value:{form}}" for value, form in numbers]
+        numbers = [(found.get(name), text) for name, text in JUDGED]
+        cells = ["" if value is None or value != value else text(value) for value, text in numbers]
         seeds = runs_text(done, len(specs), started)
         table.add_row(setting, *(f"{specs[0].option(name):.3g}" for name in names), seeds, *cells)
     return table
+
+
+def _kind_of_mean(search: ConfirmBest, rows: Rows) -> str:
+    """What the means over fresh seeds are; of several objectives only some may have geometric ones."""
+    aims = search.tuning.aims
+    geometric = [aim.name for aim, logs in zip(aims, search.geometric(rows), strict=True) if logs]
+    if len(geometric) == len(aims):
+        return "geometric mean"
+    return f"mean (geometric of {', '.join(geometric)})" if geometric else "mean"
 
 
 def _cells(names: Sequence[str], values: Values) -> list[str]:

@@ -167,11 +167,19 @@ class TestLines:
             "chosen: lambda_entropy 0.04, lambda_variance 0.003 (trial 1 of 2; validation MSE 2.00e-04, ID MSE 2.00e-05)"
         )
         assert lines[2] == (
-            "none: ID MSE 1.0e-06, OOD MSE 2.0e-02, accuracy 0.50 (authors' model: ID 1.07e-06, OOD 2.76e-02); "
+            "none: ID MSE 1.0e-06, OOD MSE 2.0e-02, accuracy 0.500 (authors' model: ID 1.07e-06, OOD 2.76e-02); "
             "one seed: no interval"
         )
-        assert lines[3].startswith("both: ID MSE 1.0e-05, OOD MSE 1.0e-04, accuracy 0.50")
+        assert lines[3].startswith("both: ID MSE 1.0e-05, OOD MSE 1.0e-04, accuracy 0.500")
         assert lines[3].endswith("(authors' model: ID 4.40e-05, OOD 1.45e-04)")
+
+    @pytest.mark.parametrize(
+        ("accuracy", "told"),
+        [(0.99834, "0.998"), (0.99996, "0.999"), (1.0, "1.000"), (0.57, "0.570"), (None, "nan")],
+    )
+    def test_an_accuracy_is_rounded_down(self, accuracy: float | None, told: str) -> None:
+        (*_, line) = Answer.of([], [final("both", accuracy=accuracy)], None, [], STUDY).lines()
+        assert f", accuracy {told};" in line
 
     @pytest.mark.parametrize("other", [{"N": 16}, {"region": "center"}, {"sigma": 1.0}])
     def test_the_papers_model_answers_its_own_question_only(self, other: dict[str, Any]) -> None:

@@ -28,10 +28,11 @@ TEMPLATE = RunSpec(
 WIDTH = Dimension("width", (8, 9, 10, 11, 12, 13))
 
 
-def searched(error_of: Callable[[RunSpec], float]) -> tuple[ConfirmBest, Rows]:
-    """Six trials, of which three are confirmed on three seeds."""
-    given = {"template": TEMPLATE, "task_version": "1", "space": (WIDTH,), "trials": 6, "objectives": (Objective("mse"),)}
-    made = ConfirmBest(OptunaSearch(**given, sampler="grid", pruner="none"), most=3, seeds=(1000, 1001, 1002))
+def searched(error_of: Callable[[RunSpec], float], seeds: int = 3, *aims: str) -> tuple[ConfirmBest, Rows]:
+    """Six trials, of which three are confirmed on so many seeds. `aims`: the objectives, if not the error alone."""
+    given = {"template": TEMPLATE, "task_version": "1", "space": (WIDTH,), "trials": 6}
+    given["objectives"] = tuple(map(Objective, aims or ("mse",)))
+    made = ConfirmBest(OptunaSearch(**given, sampler="grid", pruner="none"), most=3, seeds=tuple(range(1000, 1000 + seeds)))
     rows = Rows()
     while not made.finished(rows):
         for spec in made.propose(rows, 1):
@@ -113,6 +114,30 @@ def test_a_mean_of_the_seeds_that_have_a_number_says_how_many_these_are() -> Non
     _, before, means, _ = shown(error_of)
     assert before == ["0.08", "0.09", "0.1"]
     assert means == ["0.08 (2 of 3)", "0.09 (1 of 3)", ""]
+
+
+@pytest.mark.parametrize(
+    ("error", "seeds", "heading"),
+    [
+        (0.01, 3, "geometric mean and 95 % interval"), (0.01, 1, "geometric mean"), (-0.01, 3, "mean and 95 % interval"),
+        (-0.01, 1, "mean"),
+    ],
+)  # fmt: skip
+def test_the_heading_names_the_kind_of_mean_and_an_interval_only_where_a_setting_has_one(
+    error: float, seeds: int, heading: str
+) -> None:
+    made, rows = searched(lambda spec: error * (spec.width + spec.seed % 3), seeds)
+    table = confirmed_table(made, rows, {}, Answer.of_search(made, rows, {}).confirmed, interval_text)
+    assert str(table.title) == f"confirmed on fresh seeds: {heading}"
+    assert any("[" in cell for cell in column(table, "mse")) == ("interval" in heading)
+
+
+def test_of_several_objectives_the_heading_names_those_whose_means_are_geometric() -> None:
+    made, rows = searched(lambda spec: 0.0 if spec.width == 9 else 0.01, 1, "mse", "accuracy")
+    answer = Answer.of_search(made, rows, {})
+    assert list(answer.geometric) == [False, True]
+    table = confirmed_table(made, rows, {}, answer.confirmed, interval_text)
+    assert str(table.title) == "confirmed on fresh seeds: mean (geometric of accuracy)"
 
 
 def told(first: float, spread: float, logs: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -170,3 +171,44 @@ def test_a_geometric_mean_is_called_so(logs: list[bool], kind: str) -> None:
     figure = draw(answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01}], *("mse", "accuracy")[: len(logs)], logs=logs))
     (legend,) = figure.legends or [figure.axes[1].get_legend()]
     assert legend.get_texts()[1].get_text() == f"on fresh seeds: {kind}, 95 % interval"
+
+
+@pytest.mark.parametrize("aims", [("mse",), ("mse", "id_mse")])
+def test_no_interval_is_named_or_drawn_where_no_setting_has_one(aims: tuple[str, ...]) -> None:
+    answer = answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01}], *aims)
+    for aim in aims:
+        answer.confirmed[[f"{aim}_lower", f"{aim}_upper"]] = math.nan
+    figure = draw(answer)
+    (legend,) = figure.legends or [figure.axes[1].get_legend()]
+    assert [text.get_text() for text in legend.get_texts()] == ["in the search", "on fresh seeds: geometric mean"]
+    assert not any(axes.collections for axes in figure.axes[1:]), "a bar is a collection of lines"
+
+
+def test_an_interval_far_longer_than_what_all_settings_reached_goes_on_beyond_the_frame() -> None:
+    trials = [{"lr": 0.01, "mse": 0.001 * 2**i, "id_mse": 0.001 / 2**i} for i in range(6)]
+    answer = answer_of({"lr": "0.001..0.1:log"}, trials, "mse", "id_mse")
+    answer.confirmed[["mse_lower", "mse_upper"]] = 9.62e-9, 9946.0
+    answer.confirmed[["id_mse_lower", "id_mse_upper"]] = 0.0025, 0.0035  # around a mean of 0.003
+    front = draw(answer).axes[0]
+    assert front.get_xlim() == pytest.approx((0.001 / 3, 0.032 * 3))
+    low, high = front.get_ylim()
+    assert 0.001 / 32 / 3 < low < 0.001 / 32
+    assert 0.0035 < high < 0.003 * 3
+
+
+@pytest.mark.parametrize(("logs", "frame"), [(True, (0.001 / 3, 0.032 * 3)), (False, (0.001 - 0.031, 0.032 + 0.031))])
+def test_a_search_for_one_objective_is_no_line_beside_an_interval_that_is_far_longer(
+    logs: bool, frame: tuple[float, float]
+) -> None:
+    answer = answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01, "mse": 0.001 * 2**i} for i in range(6)], "mse", logs=[logs])
+    answer.confirmed[["mse_lower", "mse_upper"]] = 9.62e-9 if logs else -9946.0, 9946.0
+    for axes in draw(answer).axes:
+        assert axes.get_ylim() == pytest.approx(frame)
+
+
+def test_a_trial_alone_and_its_interval_are_seen_in_full() -> None:
+    answer = answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01, "mse": 0.002}], "mse")
+    answer.confirmed[["mse_lower", "mse_upper"]] = 0.0001, 0.04
+    low, high = draw(answer).axes[1].get_ylim()
+    assert low < 0.0001
+    assert high > 0.04

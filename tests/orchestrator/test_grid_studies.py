@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import pytest
@@ -126,6 +126,24 @@ def test_no_target_decides_over_a_run_of_these_studies(status: str, told: str, t
     table = pd.read_csv(tmp_path / "grid.csv", dtype=str)
     assert table[["status", "steps"]].fillna("").to_numpy().tolist() == [[told, "10"], ["failed", ""]]
     assert [run["status"] for run in json.loads((tmp_path / "grid.json").read_text())["runs"]] == [told, "failed"]
+
+
+def test_the_table_averages_the_runs_that_ended_well_and_tells_how_many_did_not() -> None:
+    study = GridStudy("grid", BumpTask(), SPECS, {"store": "results", "out": "out"})
+
+    def shown(*rows: dict[str, object]) -> tuple[str, list[list[str]]]:
+        table: Any = study.table(Rows(rows), {})
+        lines = zip(*(column.cells for column in table.columns), strict=True)
+        return str(table.title), [list(map(str, cells)) for cells in lines]
+
+    well = [row(spec, id_mse=1e-4, ood_mse=2e-3, accuracy=0.998) for spec in SPECS]
+    lost = row(SPECS[1], "diverged", id_mse=2.0, ood_mse=3.0, accuracy=0.01), row(SPECS[2], "failed"), row(SPECS[3], "diverged")
+    means = ["1.0e-04", "2.0e-03", "0.99"]
+    assert shown(*well[:3]) == ("grid: means over seeds", [["2", "2/2", *means], ["4", "1/2", *means]])
+    assert shown(well[0], *lost) == (
+        "grid: means over the seeds that ended well",
+        [["2", "2/2 (1 diverged)", *means], ["4", "2/2 (1 diverged, 1 failed)", "", "", ""]],
+    )
 
 
 def test_a_target_decides_over_a_run_that_has_one() -> None:

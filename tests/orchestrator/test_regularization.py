@@ -265,6 +265,15 @@ def test_the_last_table_has_the_means_of_the_lines_below_it(capsys: pytest.Captu
     assert [f"{float(error):.1e}" for error in shown] == re.findall(r"MSE (\S+) \[", told)
 
 
+def test_neither_the_table_nor_its_lines_round_an_accuracy_up(capsys: pytest.CaptureFixture[str]) -> None:
+    study = made_by("--confirm-seeds", "0", "--seeds", "3")
+    rows = carried_out(study, lambda _: {"accuracy": 0.99996})
+    Console(width=200).print(study.table(rows, {}))
+    printed = capsys.readouterr().out
+    assert re.findall(r"^│ tuned +│.*│ +(\S+) │$", printed, re.MULTILINE) == ["0.999"]
+    assert re.findall(r"^tuned: .*, accuracy (\S+)$", printed, re.MULTILINE) == ["0.999"]
+
+
 DIVERGED = {"status": "diverged", "reason": "diverged", "ood_mse": math.nan, "id_mse": math.nan}
 FAILED = {"status": "failed", "reason": "failed", "ood_mse": None, "id_mse": None, "accuracy": None, "measures": {}}
 
