@@ -16,6 +16,7 @@ from torch import Tensor
 
 from analysis import tune
 from orchestrator.command.files import plain, records
+from orchestrator.command.tables import accuracy_text
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.objective import mean
 from orchestrator.searches.samplers import state_of
@@ -136,8 +137,7 @@ class Answer:
             line = f"{row['setting']}: nothing to average"
             if row["seeds"]:
                 errors = f"ID MSE {describe(row, 'id_mse')}, OOD MSE {describe(row, 'ood_mse')}"
-                accuracy = np.floor(1e3 * row["accuracy"] + 1e-6) / 1e3  # down: only if all is right it reads as 1
-                line = f"{row['setting']}: {errors}, accuracy {accuracy:.3f}"
+                line = f"{row['setting']}: {errors}, accuracy {accuracy_text(row['accuracy'])}"
             if paper := self.paper(row["setting"]):
                 line += f" (authors' model: ID {paper['id_mse']:.2e}, OOD {paper['ood_mse']:.2e})"
             lines.append("; ".join([line, *([row["note"]] if row["note"] else [])]))

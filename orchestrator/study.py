@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.progress import Running, accuracy_text, format_seconds
-from orchestrator.command.tables import FittingTable, runs_text
+from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.tables import FittingTable, accuracy_text, runs_text
 from orchestrator.engine.estimate import StepTimes, Work
 from orchestrator.errors import printable
 from orchestrator.searches import Row, Rows, Search, ending

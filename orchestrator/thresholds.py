@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.progress import Running, accuracy_text, time_taken
+from orchestrator.command.progress import Running, time_taken
+from orchestrator.command.tables import accuracy_text
 from orchestrator.command.thresholds import At, at, brackets_table, plan_table, what_is_trained
 from orchestrator.engine.estimate import GUESSED_STEPS, Chain, Mean, Pace, Usual, Work, is_alike, probes_left, usual_of
 from orchestrator.errors import printable

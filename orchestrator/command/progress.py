@@ -265,12 +265,6 @@ def rough_seconds(seconds: float) -> str:
     return format_seconds(round(seconds / 300) * 300)
 
 
-def accuracy_text(accuracy: float, digits: int = 3) -> str:
-    """Rounded down, so that none that misses its target reads as if it had reached it."""
-    shown = math.floor(10**digits * accuracy + 1e-6) / 10**digits if math.isfinite(accuracy) else accuracy
-    return f"{shown:.{digits}f}"
-
-
 def time_taken(row: Mapping[str, Any]) -> str:
     """`200 steps, 3.1 s`. Programs need not tell their steps."""
     steps = f"{row['steps']} steps, " if row["steps"] or row["task"] != PROGRAM_TASK else ""

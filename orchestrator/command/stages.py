@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.cli import checked
-from orchestrator.command.progress import Running, accuracy_text, format_seconds
-from orchestrator.command.tables import FittingTable
+from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.tables import FittingTable, accuracy_text
 from orchestrator.engine.estimate import StepTimes, Work, runs_left
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending

@@ -23,6 +23,12 @@ def runs_text(done: int, asked: int, busy: int) -> str:
     return f"{done}/{asked}" + (f" +{busy}" if busy else "")
 
 
+def accuracy_text(accuracy: float, digits: int = 3) -> str:
+    """Rounded down, so that none that misses its target reads as if it had reached it."""
+    shown = math.floor(10**digits * accuracy + 1e-6) / 10**digits if math.isfinite(accuracy) else accuracy
+    return f"{shown:.{digits}f}"
+
+
 class FittingTable(Table):
     """Where there is not room for all, its cells break between words, and it drops its padding before that would not do. Only
     where not even the longest words have room side by side, these break, and none is cut. Words are shown as they are: some are

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rich.text import Text
 
-from orchestrator.command.progress import Running, accuracy_text, format_seconds
-from orchestrator.command.tables import FittingTable
+from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.tables import FittingTable, accuracy_text
 from orchestrator.engine.estimate import probes_left
 from orchestrator.searches.audits import UNAUDITED
 from orchestrator.searches.axes import BUMPS, Axes

@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from orchestrator.command.options import searched
-from orchestrator.command.progress import Running, accuracy_text
+from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
-from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text, runs_text
+from orchestrator.command.tables import (
+    FittingTable,
+    accuracy_text,
+    digits_for,
+    digits_for_means,
+    number_text,
+    runs_text,
+)
 from orchestrator.engine.estimate import Chain, Work
 from orchestrator.errors import FULL_DISK, UnexportedError, UserError, of_asked, printable
 from orchestrator.searches import Row, Rows

@@ -84,8 +84,8 @@ class Outcome:
 
 INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP")
 """What `Outcome.stopped` says of a launch that a signal has ended."""
-LOOK_SECONDS = 1.0
-"""A launch looks at least so often for runs that others have finished."""
+LOOK_SECONDS, BUSY_LOOK_SECONDS = 1.0, 10.0
+"""How often a launch looks for runs that others have finished: with a worker free, and with none."""
 FROZEN_SECONDS = 30.0
 """A worker that is silent for so much longer than `Limits.stall_seconds` has not ended itself as it should: it is frozen."""
 LISTENED_SHARE = 0.5
@@ -259,7 +259,7 @@ class Execution:
         if deaf > 0:
             self._waited += deaf
             self.outcome.worker_seconds += self.placement.excuse()
-        self.look_again()  # while all workers are busy nothing else does, and the question may be answered
+        self.look_again(BUSY_LOOK_SECONDS)  # the question may be answered
         for trial_id, silent in self.placement.silent(self.limits.stall_seconds + FROZEN_SECONDS).items():
             self.end_worker(trial_id)
             self._hear(trial_id)

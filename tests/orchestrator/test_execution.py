@@ -1409,10 +1409,10 @@ def test_a_launch_whose_workers_are_all_busy_hears_that_another_one_has_answered
             passes = spec.data_count >= 16
             assert result_of(other, "theirs", result=RESULT if passes else {**RESULT, "status": "missed", "reason": "budget"})
     assert other.is_done()
-    clock.now += module.LOOK_SECONDS / 2
+    clock.now += module.BUSY_LOOK_SECONDS / 2
     execution.on_tick()
     assert not execution.is_done()
-    clock.now += module.LOOK_SECONDS
+    clock.now += module.BUSY_LOOK_SECONDS
     execution.on_tick()
     assert execution.is_done()
     assert len(watcher.rows) == len(theirs)

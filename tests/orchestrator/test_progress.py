@@ -1,6 +1,5 @@
 """What is told while a study runs where there is no terminal: lines, one for each run, and what goes on before the first."""
 
-import math
 import re
 import threading
 import time
@@ -12,16 +11,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.command import progress as of_progress
-from orchestrator.command.progress import (
-    Progress,
-    Sparing,
-    accuracy_text,
-    estimate_text,
-    is_live,
-    rough_seconds,
-    say,
-    say_aside,
-)
+from orchestrator.command.progress import Progress, Sparing, estimate_text, is_live, rough_seconds, say, say_aside
 from orchestrator.engine.estimate import Work
 from orchestrator.engine.execution import Outcome
 from orchestrator.engine.messages import RunReport
@@ -291,11 +281,3 @@ def test_what_is_said_aside_is_said_before_it_goes_on(console: Console) -> None:
     for number in range(20):
         say_aside(console, str(number))
     assert lines(console) == [str(number) for number in range(20)]
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "digits", "text"),
-    [(0.8996, 3, "0.899"), (0.89999, 2, "0.89"), (0.9, 3, "0.900"), (0.29, 2, "0.29"), (1.0, 1, "1.0"), (math.nan, 1, "nan")],
-)
-def test_an_accuracy_under_a_target_never_reads_as_the_target(accuracy: float, digits: int, text: str) -> None:
-    assert accuracy_text(accuracy, digits) == text

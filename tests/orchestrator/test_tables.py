@@ -1,5 +1,6 @@
 """On a terminal of 80 columns every study's tables show the names of all their columns, and every word, in full."""
 
+import math
 import shlex
 from io import StringIO
 from pathlib import Path
@@ -14,7 +15,7 @@ from orchestrator import __main__ as everything
 from orchestrator import decoders, generators
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
-from orchestrator.command.tables import FittingTable
+from orchestrator.command.tables import FittingTable, accuracy_text
 from orchestrator.command.thresholds import _in_brief
 from orchestrator.engine import estimate
 from orchestrator.searches import Rows
@@ -150,3 +151,11 @@ def test_thresholds_of_many_seeds_in_brief_keep_what_is_only_a_bound() -> None:
     }
     for told, row in cells.items():
         assert _in_brief(("bumps", 16), row, {})[1].plain == told
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "digits", "text"),
+    [(0.8996, 3, "0.899"), (0.89999, 2, "0.89"), (0.9, 3, "0.900"), (0.29, 2, "0.29"), (1.0, 1, "1.0"), (math.nan, 1, "nan")],
+)
+def test_an_accuracy_under_a_target_never_reads_as_the_target(accuracy: float, digits: int, text: str) -> None:
+    assert accuracy_text(accuracy, digits) == text
