@@ -16,7 +16,7 @@ from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable, accuracy_text, runs_text
 from orchestrator.engine.estimate import StepTimes, Work
 from orchestrator.errors import printable
-from orchestrator.searches import Row, Rows, Search, ending
+from orchestrator.searches import UNWELL, Row, Rows, Search, ending
 from orchestrator.searches.axes import USUAL, Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
@@ -43,8 +43,6 @@ AVERAGED: Sequence[tuple[str, Callable[[float], str]]] = (
     ("accuracy", lambda accuracy: accuracy_text(accuracy, 2)),
 )
 """Columns whose means over seeds are shown, and how."""
-UNWELL = ("diverged", "failed")
-"""How runs end whose numbers are not averaged."""
 
 Setting = tuple[Any, ...]
 

@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis.figures.scaling import ROOM
 from analysis.figures.style import COLOURS, label_decades, label_zero_and_decades, literal, turn_words
 from analysis.tune import Answer
+from orchestrator.command.tables import kind_of_mean
 from orchestrator.searches.space import shown
 
 SEARCHED, CONFIRMED = COLOURS[0], COLOURS[1]
@@ -137,9 +138,10 @@ def _confirmation(axes: Axes, answer: Answer, place: int) -> None:
     axes.plot(places - 0.08, found[f"{aim.name}_search"], "o", mfc="none", color=SEARCHED, label="in the search")
     # the panels share a legend
     has_interval = any(found[f"{one.name}_lower"].notna().any() for one in answer.aims[:2])
+    kind = kind_of_mean({literal(one.name): logs for one, logs in zip(answer.aims[:2], answer.geometric[:2], strict=True)})
     axes.errorbar(
         places + 0.08, found[aim.name], yerr=_bars(found, aim.name) if has_interval else None, fmt="o", color=CONFIRMED,
-        capsize=3, label=f"on fresh seeds: {_kind_of_mean(answer)}{', 95 % interval' * has_interval}",
+        capsize=3, label=f"on fresh seeds: {kind}{', 95 % interval' * has_interval}",
     )  # fmt: skip
     names = [f"{row['setting']}{' (wins)' * (row['winner'] and len(answer.aims) == 1)}" for row in found.to_dict("records")]
     axes.set_xticks(places, names, fontsize=8)
@@ -152,14 +154,6 @@ def _confirmation(axes: Axes, answer: Answer, place: int) -> None:
     _scale(axes, answer, place)
     if len(found) and not of:
         axes.legend(fontsize=7, frameon=False)
-
-
-def _kind_of_mean(answer: Answer) -> str:
-    """What the means over fresh seeds are, of all objectives that are shown, as these share a legend."""
-    geometric = [aim.name for aim, logs in zip(answer.aims[:2], answer.geometric[:2], strict=True) if logs]
-    if len(geometric) == len(answer.aims[:2]):
-        return "geometric mean"
-    return f"mean (geometric of {literal(geometric[0])})" if geometric else "mean"
 
 
 def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order: ScalarMappable) -> bool:

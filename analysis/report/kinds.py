@@ -20,7 +20,7 @@ from orchestrator.command.files import whole_letters
 from orchestrator.command.recipe import varied_in
 from orchestrator.command.searched import PARTS
 from orchestrator.errors import counted, of_asked
-from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches import UNWELL, Row, Rows, ending
 from orchestrator.searches.axes import samples_of
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.confirm import NO_TRIAL, ConfirmAndJudge, ConfirmBest
@@ -335,7 +335,7 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
     known = [column for column in called.values() if table[column].notna().any()]
     table = table.drop(columns=[column for column in called.values() if column not in known])
     table[known] = table[known].astype(float)
-    ended_well = ~table["status"].isin(("failed", "diverged"))
+    ended_well = ~table["status"].isin(UNWELL)
     counted = table.copy()
     counted[known] = counted[known].where(ended_well)
     groups = counted.groupby("setting", sort=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.tasks import BUILT_IN
 from orchestrator.errors import printable
-from orchestrator.searches import Row, ending
+from orchestrator.searches import UNWELL, Row, ending
 from trainables.spec import SPEC_FIELDS
 
 CHUNK = 500
@@ -64,7 +64,7 @@ def ended_badly(runs: Iterable[Row]) -> list[Ended]:
     """The commonest ways in which runs failed or diverged, see `why`."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for run in runs:
-        if run["status"] in ("failed", "diverged"):
+        if run["status"] in UNWELL:
             groups.setdefault((run["status"], why(run)), []).append(run)
     found = []
     for (status, reason), alike in groups.items():

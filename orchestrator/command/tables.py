@@ -29,6 +29,14 @@ def accuracy_text(accuracy: float, digits: int = 3) -> str:
     return f"{shown:.{digits}f}"
 
 
+def kind_of_mean(geometric: Mapping[str, bool]) -> str:
+    """What the means of some numbers are together, by which of them have geometric ones."""
+    names = [name for name, is_geometric in geometric.items() if is_geometric]
+    if len(names) == len(geometric):
+        return "geometric mean"
+    return f"mean (geometric of {', '.join(names)})" if names else "mean"
+
+
 class FittingTable(Table):
     """Where there is not room for all, its cells break between words, and it drops its padding before that would not do. Only
     where not even the longest words have room side by side, these break, and none is cut. Words are shown as they are: some are

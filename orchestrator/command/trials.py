@@ -17,6 +17,7 @@ from orchestrator.command.tables import (
     accuracy_text,
     digits_for,
     digits_for_means,
+    kind_of_mean,
     number_text,
     runs_text,
 )
@@ -195,8 +196,8 @@ def confirmed_table(
     """
     tuning = search.tuning
     has_interval = any(known[f"{aim.name}_lower"].notna().any() for aim in tuning.aims)
-    means_of = _kind_of_mean(search, rows) + (" and 95 % interval" if has_interval else "")
-    table = FittingTable(f"confirmed on fresh seeds: {means_of}")
+    geometric = dict(zip([aim.name for aim in tuning.aims], search.geometric(rows), strict=True))
+    table = FittingTable(f"confirmed on fresh seeds: {kind_of_mean(geometric)}{' and 95 % interval' * has_interval}")
     for name in ("setting", "seeds", *(f"{aim.name}{part}" for aim in tuning.aims for part in (" in the search", ""))):
         table.add_column(name, justify="left" if name == "setting" else "right")
     busy = [run.spec for run in running.values()]
@@ -243,15 +244,6 @@ def judged_table(
         seeds = runs_text(done, len(specs), started)
         table.add_row(setting, *(f"{specs[0].option(name):.3g}" for name in names), seeds, *cells)
     return table
-
-
-def _kind_of_mean(search: ConfirmBest, rows: Rows) -> str:
-    """What the means over fresh seeds are; of several objectives only some may have geometric ones."""
-    aims = search.tuning.aims
-    geometric = [aim.name for aim, logs in zip(aims, search.geometric(rows), strict=True) if logs]
-    if len(geometric) == len(aims):
-        return "geometric mean"
-    return f"mean (geometric of {', '.join(geometric)})" if geometric else "mean"
 
 
 def _cells(names: Sequence[str], values: Values) -> list[str]:

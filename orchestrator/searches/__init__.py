@@ -16,6 +16,10 @@ Row = Mapping[str, Any]
 """One finished run as stored: at least `key`, `family`, `data_count`, `status`, `steps`."""
 
 
+UNWELL = ("diverged", "failed")
+"""Endings of runs whose numbers are not averaged."""
+
+
 def ending(row: Mapping[str, Any]) -> str:
     """How a run ended, in the word of tables: no target decides over one that takes all its steps, so it is `finished`."""
     return "finished" if row["stop"] == "budget" and row["status"] in ("passed", "missed") else str(row["status"])

@@ -20,7 +20,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
 
-from orchestrator.searches import Row, ending
+from orchestrator.searches import UNWELL, Row, ending
 from orchestrator.searches.objective import Objective
 from orchestrator.searches.space import Space, Values
 
@@ -38,7 +38,7 @@ PERCENTILE = 25.0
 """The `percentile` pruner lets this share of the trials, in percent, go on."""
 GENERATIONS = 6
 """`nsga2` makes about this many generations of the trials."""
-NOT_WELL = ("pruned", "diverged", "failed")
+NOT_WELL = ("pruned", *UNWELL)
 """How runs end that give a trial no scores."""
 NO_NUMBER = "no number"
 """The state of a trial whose runs all ended well, but that has no finite number for an objective."""
