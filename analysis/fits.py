@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.alternatives import Broken, broken_law, least_squares, without_each
-from analysis.intervals import exp_or_none, half_width
+from analysis.intervals import exp_or_inf, exp_or_none, half_width
 from analysis.posterior import Seen, slope_interval
 from orchestrator.searches.axes import BUMPS, USUAL, Axes
 
@@ -49,7 +49,7 @@ def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
     names = [*(name for name in CURVE if name != axes.along), axes.along]
     for values, group in results.groupby(names, sort=axes.scaled):
         settled = group[group["verdict"].isin(SETTLED)]
-        reached = settled[settled["total_images"].notna()]
+        reached = settled[~is_censored(settled)]
         n, censored = len(settled), len(settled) - len(reached)
         mean, lower, upper = math.nan, math.nan, math.nan
         if n:
@@ -58,10 +58,10 @@ def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
                 logs = _log(settled["total_images"].fillna(settled["lower"]))
                 half = half_width(max(logs.std(ddof=1), _unresolved(reached)), n)
             if not is_cut(settled, axes).any():
-                lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
+                lower = _rounded(exp_or_inf(_log(settled["lower"]).mean() - half))
             if not censored:
                 mean = geometric_mean(reached["total_images"])
-                upper = _rounded(math.exp(_log(reached["upper"]).mean() + half))
+                upper = _rounded(exp_or_inf(_log(reached["upper"]).mean() + half))
                 if mean == 0:
                     lower = upper = 0.0
             else:
@@ -122,9 +122,10 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
     reaches to it. Sizes at which some seed did not reach the target are left out: what remains there would be too low. Where
     some seed failed, this may have had nothing to do with its size, so the others count, and the note names the size.
 
-    Places at which the lowest value passes are left out, because the threshold may lie below: values of a setting may lie far
-    apart, as depths do, and counts may begin high. A count of one sample, or of none beside those that are always present, is
-    a threshold: there is nothing below.
+    Places at which the lowest value passes are left out. Where less could be asked for, the threshold may lie below: values of
+    a setting may lie far apart, as depths do, and counts may begin high. One sample is a threshold, as there is nothing below,
+    but the law may lie anywhere below it. So only places stay at which none are needed beside those that are always present;
+    where these are all, the note says so.
 
     Args:
         task: its path, which tells what the note calls values of N.
@@ -159,6 +160,9 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
         notes.append(f"two {places}: a slope, not a fit")
     if used["total_images"].nunique() == 1:
         notes.append("every threshold is the same")
+    if (used["threshold"] == 0).all():
+        words = axes.words(task)
+        notes.append(f"the {words} that are always present are enough at every {along}; fewer of them were not tried")
     x = np.log(used[along].to_numpy(float))
     y = np.log(used["total_images"].to_numpy(float))
     exponent, height, _ = least_squares(x, y)
@@ -172,11 +176,19 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
 
 
 def fitted(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
-    """The thresholds in the fit: those of the sizes at which each that is settled is known, and none may lie lower."""
+    """The thresholds in the fit: those of the sizes at which each that is settled is known, and neither one of them nor the law
+    may lie lower."""
     settled = results[results["verdict"].isin(SETTLED)]
-    known = settled["total_images"].notna() & ~is_cut(settled, axes)
+    one_sample = (settled["total_images"] == 1) & (settled["threshold"] == 1) & (axes.least == "data_count")
+    known = settled["total_images"].notna() & ~one_sample & ~is_cut(settled, axes)
     whole = known.groupby(settled[axes.along]).transform("all").astype(bool)
     return settled[whole].sort_values([axes.along, "seed"])
+
+
+def is_censored(results: pd.DataFrame) -> pd.Series:
+    """Whether a threshold is only known to lie above `lower`: the highest value that was tried misses. The verdict is `none
+    reached`, or `non-monotone` where a smaller value passes."""
+    return results["verdict"].isin(SETTLED) & results["total_images"].isna()
 
 
 def is_cut(results: pd.DataFrame, axes: Axes) -> pd.Series:

@@ -36,8 +36,9 @@ class Axes:
         return "images" if self.least == "data_count" else self.least
 
     def is_floor(self, value: float, fixed: float) -> bool:
-        """Whether nothing lies below a value, whatever is asked for: one sample, or none beside the `fixed` ones."""
-        return self.least == "data_count" and value <= (0 if fixed else 1)
+        """Whether nothing lies below a value, whatever is asked for: one sample, or none beside the `fixed` ones; of another
+        setting, 0."""
+        return value <= (0 if fixed else 1) if self.least == "data_count" else value == 0
 
     def words(self, task: str) -> str:
         """What the least values are called in lines and titles."""

@@ -119,7 +119,8 @@ class TestPowerLaw:
         assert law.upper is not None
         assert law.upper - law.lower < 1e-12
         assert law.lower == pytest.approx(1.0, abs=1e-12)
-        assert (law.sizes, law.points, law.note) == (3, 9, "")
+        assert (law.sizes, law.points) == (3, 9)
+        assert law.note == "the images that are always present are enough at every N; fewer of them were not tried"
 
     def test_a_threshold_of_zero_has_no_logarithm(self) -> None:
         law = fit_power_law(frame(*(line(N, s, N - 16) for N in (16, 32, 64) for s in range(3))))
@@ -267,7 +268,7 @@ class TestPowerLaw:
 
     @pytest.mark.parametrize("last", [4, 8, 16])
     def test_of_all_breaks_the_one_that_fits_best_is_named(self, last: int) -> None:
-        law = fit_power_law(frame(*(line(2**x, 0, 2 ** (1.5 * x) * (3 if 2**x > last else 1)) for x in range(8))))
+        law = fit_power_law(frame(*(line(2**x, 0, 2 ** (1.5 * x + 3) * (3 if 2**x > last else 1)) for x in range(8))))
         assert law.broken is not None
         assert (law.broken.last, law.broken.first) == (last, 2 * last)
         assert law.broken.step == pytest.approx(3)
@@ -353,8 +354,29 @@ class TestPowerLaw:
         assert fit_power_law(frame(*lines[:9])).note == ""
 
     def test_thresholds_that_are_all_the_same_are_named(self) -> None:
-        law = fit_power_law(frame(*(line(N, s, 1, verdict="minimum") for N in (4, 8, 16) for s in range(3))))
-        assert (law.exponent, law.lower, law.upper, law.note) == (0.0, 0.0, 0.0, "every threshold is the same")
+        law = fit_power_law(frame(*(line(N, s, 2) for N in (4, 8, 16) for s in range(3))))
+        assert (law.exponent, law.lower, law.upper) == pytest.approx((0.0, 0.0, 0.0), abs=1e-12)
+        assert law.note == "every threshold is the same"
+
+    def test_sizes_at_which_one_sample_is_enough_hide_where_the_law_lies(self) -> None:
+        """The law is (N / 16) ** 2 * (1 + seed / 10), and what it asks for is rounded up."""
+        needed = {(N, s): math.ceil((N / 16) ** 2 * (1 + s / 10)) for N in (4, 8, 16, 32, 64, 128) for s in range(3)}
+        lines = [line(N, s, n, verdict="minimum" if n == 1 else "reached") for (N, s), n in needed.items()]
+        law = fit_power_law(frame(*lines))
+        assert law.note == "without N = 4, 8, 16: the lowest data_count passes, and less cannot be tried"
+        assert law.exponent == pytest.approx(2.0, abs=0.05)
+        alone = fit_power_law(frame(*(one for one in lines if one["total_images"] == 1)))
+        assert (alone.exponent, alone.lower) == (None, None)
+        depths = [line(N, s, N / 4, verdict="reached") for N in (4, 8, 16) for s in range(3)]
+        assert fit_power_law(frame(*depths), Axes("depth")).sizes == 3, "a depth of 1 that a smaller one misses"
+
+    def test_seeds_very_far_apart_have_a_mean_and_an_endless_interval(self) -> None:
+        (row,) = summarise(frame(line(16, 0, 1e-58), line(16, 1, 0.5)), Axes("lr")).to_dict("records")
+        assert (row["total_images"], row["lower"], row["upper"]) == (pytest.approx(7.07e-30, rel=1e-3), 0, math.inf)
+
+    def test_a_depth_of_0_has_nothing_below(self) -> None:
+        (row,) = summarise(frame(*(line(16, s, 0, verdict="minimum") for s in range(3))), Axes("depth")).to_dict("records")
+        assert (row["total_images"], row["lower"], row["upper"], row["note"]) == (0, 0, 0, "")
 
     @pytest.mark.parametrize(
         ("sizes", "seeds", "note"),
@@ -382,8 +404,6 @@ class TestPowerLaw:
         law = fit_power_law(frame(*lines))
         assert (law.exponent, law.sizes) == (pytest.approx(1.0), 3)
         assert law.note == "without N = 4, 8: the lowest data_count passes, and less cannot be tried"
-        single = [line(N, s, N, verdict="minimum" if N == 1 else "reached") for N in (1, 2, 4) for s in range(3)]
-        assert (fit_power_law(frame(*single)).sizes, fit_power_law(frame(*single)).note) == (3, "")
 
     def test_a_lowest_count_that_passes_is_taken_without_any_luck_whatever_its_walk_tried(self) -> None:
         def law(tried: object) -> PowerLaw:
@@ -418,7 +438,7 @@ class TestPowerLaw:
         law = fit_power_law(frame(*(line(N, s, total, fixed=2 * N, verdict="minimum") for N, s, total in totals)))
         assert law.sizes == sizes
         alone = fit_power_law(frame(*(line(N, s, max(drawn, 1), verdict="minimum") for N, s, _ in totals)))
-        assert alone.sizes == (3 if drawn <= 1 else 0)
+        assert alone.sizes == 0
 
     @pytest.mark.parametrize(
         ("places", "totals", "exponent"),
