@@ -111,7 +111,7 @@ class Record:
     known: int
     """Audits without a flip that are known of the task."""
     audits: int = 0
-    """Audits of this study, flips included."""
+    """Audits of runs that answers rest on, and flips."""
     flips: tuple[str, ...] = ()
     """The flips, in words."""
 
@@ -163,20 +163,20 @@ class Curve:
         self.audits[bracket] = found
         self.off = self.off or any(found.values())
 
-    @property
-    def number(self) -> int:
-        return sum(map(len, self.audits.values()))
-
     def due(self, number: int, family: str) -> bool:
         """Whether the lower bound of this bracket is to be audited."""
         return number < self.limit or is_drawn(family)
 
-    def settle(self, is_settled: Callable[[int], bool]) -> Sequence[int]:
+    def settle(self, is_settled: Callable[[int], bool], audited: Callable[[int], int]) -> Sequence[int]:
         """Learn which brackets are settled; the brackets that are now to be audited besides. Whether these are settled is to be
-        looked at first."""
+        looked at first.
+
+        Args:
+            audited: how many audits of a bracket tell of the rule.
+        """
         before = self.limit
         while self._passed < min(before, len(self.brackets)) and is_settled(self.brackets[self._passed]):
-            if not self.audits.get(self.brackets[self._passed]):
+            if not audited(self.brackets[self._passed]):
                 self.limit += 1
             self._passed += 1
         return self.brackets[before : self.limit]

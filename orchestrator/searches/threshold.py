@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import copy
+import functools
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -57,6 +58,8 @@ class _State:
     stale: set[int] = field(default_factory=set)
     """Brackets whose guesses are out of date."""
     results: dict[int, ThresholdResult] = field(default_factory=dict)
+    records: dict[int, Record] = field(default_factory=dict)
+    """What the results of a curve say of the rule."""
 
 
 class ThresholdSearch:
@@ -163,13 +166,16 @@ class ThresholdSearch:
             return self._answer(rows, self._state(rows))
 
     def _answer(self, rows: Rows, state: _State) -> list[ThresholdResult]:
-        changed = {place.curve for i, place in enumerate(self._places) if i not in state.results}
-        records = {curve: self._record(rows, state.curves[curve]) for curve in changed}
+        for curve in {place.curve for i, place in enumerate(self._places) if i not in state.results}:
+            if (record := self._record(rows, state, state.curves[curve])) != state.records.get(curve):
+                state.records[curve] = record
+                for i in state.curves[curve].brackets:
+                    state.results.pop(i, None)
         for i, place in enumerate(self._places):
             if i not in state.results:
                 walk, curve = state.walks[i], state.curves[place.curve]
                 audits_left = len(self._asked(state, i)) if walk is not None and walk.over else self._audits(curve, place)
-                found, rule = self.found(rows, i), records[place.curve]
+                found, rule = self.found(rows, i), state.records[place.curve]
                 state.results[i] = result_of(place, walk, found, self._trusts(curve), audits_left, rule, i in state.blocked)
         return [state.results[i] for i in range(len(self._places))]
 
@@ -193,7 +199,14 @@ class ThresholdSearch:
         """Whether a run that was given up counts as missed."""
         return self.stop == "early" or (self.stop == "auto" and not curve.off)
 
-    def _record(self, rows: Rows, curve: Curve) -> Record:
+    def _audited(self, state: _State, i: int) -> int:
+        """How many audits of a bracket tell of the rule: flips, and those of runs that its answer rests on. Others, which
+        another study has trained to their end, may be far from the threshold, where the rule hardly errs."""
+        place, walk = self._places[i], state.walks[i]
+        carriers = () if walk is None else [place.rungs.counts[at] for at in walk.carriers]
+        return sum(flip or count in carriers for count, flip in state.curves[place.curve].audits.get(i, {}).items())
+
+    def _record(self, rows: Rows, state: _State, curve: Curve) -> Record:
         flips = []
         for i, audits in sorted(curve.audits.items()):
             family, bracket = self.found(rows, i), self._places[i].bracket
@@ -205,7 +218,7 @@ class ThresholdSearch:
                     f"{bracket.axes.along} = {bracket.along}, seed {template.seed}, {told}: "
                     f"given up at step {early['steps']}, passed at step {full['steps']}"
                 )
-        return Record(curve.known, curve.number, tuple(flips))
+        return Record(curve.known, sum(self._audited(state, i) for i in curve.audits), tuple(flips))
 
     def _spec(self, i: int, at: int, early: bool) -> RunSpec:
         spec = self._specs.get((i, at, early))
@@ -235,7 +248,8 @@ class ThresholdSearch:
             touched.update(self._take_audits(rows, state, i))
         while touched:
             changed = {self._places[i].curve for i in self._look_at(rows, state, touched)}
-            touched = {i for c in changed for i in state.curves[c].settle(state.settled.__contains__)}
+            audited = functools.partial(self._audited, state)
+            touched = {i for c in changed for i in state.curves[c].settle(state.settled.__contains__, audited)}
         return state
 
     def _take_audits(self, rows: Rows, state: _State, i: int) -> Sequence[int]:
@@ -245,8 +259,7 @@ class ThresholdSearch:
             return ()
         was_off = curve.off
         curve.take(i, found)
-        for j in curve.brackets:
-            state.results.pop(j, None)  # they tell how many audits there are
+        state.results.pop(i, None)
         return curve.brackets if curve.off and not was_off else ()
 
     def _look_at(self, rows: Rows, state: _State, touched: set[int]) -> set[int]:

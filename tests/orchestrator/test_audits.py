@@ -289,6 +289,37 @@ class TestOneThreshold:
 
 
 class TestCurves:
+    def test_runs_on_which_no_answer_rests_tell_nothing_of_the_rule_unless_it_erred(self) -> None:
+        """Another study trains runs far below the threshold to their end, which the rule gives up rightly."""
+        brackets = study((16, 24), seeds=2)
+        search = ThresholdSearch(brackets)
+        rows = drive(search, late_above(100, 100))
+        before = search.answer(rows)
+        assert [result.rule.audits for result in before] == [4] * 4
+        easy = [one.at(count) for one in brackets for count in (2, 3, 5)]
+        for spec in easy:
+            rows.add(row(spec, "never"))
+            rows.add(row(spec.to_the_end(), "never"))
+        after = search.answer(rows)
+        assert [(r.rule, r.lower_ended) for r in after] == [(r.rule, r.lower_ended) for r in before]
+        assert ThresholdSearch(brackets).answer(rows) == after
+        rows.add(row(brackets[0].at(7), "late"))
+        rows.add(row(brackets[0].at(7).to_the_end(), "late"))
+        assert [len(result.rule.flips) for result in search.answer(rows)] == [1] * 4
+        ended = search.answer(drive(search, late_above(100, 100), rows=rows))
+        assert [(result.rule.audits, len(result.rule.flips)) for result in ended] == [(5, 1)] * 4
+
+    def test_easy_audits_of_another_study_do_not_take_the_place_of_those_of_lower_bounds(self) -> None:
+        brackets = study((16, 24, 32), seeds=4, audits=NEEDED - 3)
+        rows = Rows()
+        for one in brackets:
+            rows.add(row(one.at(2), "never"))
+            rows.add(row(one.at(2).to_the_end(), "never"))
+        search = ThresholdSearch(brackets)
+        found = search.answer(drive(search, late_above(100, 100), rows=rows))
+        assert {result.lower_ended for result in found} <= {BUDGET, AUDITED}
+        assert found[0].rule.audits >= 3
+
     def test_brackets_of_a_curve_share_a_flip(self) -> None:
         results = answer(study(), late_above(200, 60), "auto")
         assert thresholds(results) == thresholds(answer(study(), late_above(200, 60), "budget"))
