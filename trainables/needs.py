@@ -27,6 +27,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from trainables.program import PATH as PROGRAM
 from trainables.settings import RESERVED, spec_fields
 from trainables.spec import RunSpec, Scalar, run_key
 from trainables.task import Task, load_task
@@ -139,6 +140,9 @@ def needs_of(task: Task, spec: RunSpec) -> Mapping[str, RunSpec]:
     for name, parent in found.items():
         if not isinstance(parent, RunSpec):
             raise ValueError(f"the task's needs() must give a RunSpec as {name}, not a {type(parent).__name__}")
+        if parent.task == PROGRAM:
+            gives = f"the task's needs() gives as {name} a run of a program, which leaves no network"
+            raise ValueError(f"{gives}: it must give a run of a task class")
     return MappingProxyType(dict(found))
 
 

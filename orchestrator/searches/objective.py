@@ -86,8 +86,8 @@ def means(values: Sequence[Sequence[float]], up: bool) -> tuple[list[float], boo
 
 
 def mean(values: Sequence[float], logs: bool) -> float:
-    """The arithmetic mean, or the geometric one; of a single value itself, to the bit."""
-    if len(values) == 1:
+    """The arithmetic mean, or the geometric one; of equal values one of them, to the bit."""
+    if len(set(values)) == 1:
         return values[0]
     if logs:
         return math.exp(math.fsum(map(math.log, values)) / len(values))

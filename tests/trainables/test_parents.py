@@ -17,6 +17,7 @@ from orchestrator.engine.pack_sizes import PackSizes
 from tests.toy import Pupil, Teacher, Toy
 from trainables.check import check_task
 from trainables.needs import Parent, Tasks, WeightsError, given, needs_of, run_of, trained, untrained
+from trainables.program import PATH as PROGRAM
 from trainables.spec import RunSpec, run_key
 from trainables.task import Data, Split, Task
 from trainables.training.loop import Training
@@ -246,6 +247,10 @@ MUTE, TURNED = "tests.trainables.test_parents:Mute", "tests.trainables.test_pare
 BROKEN: dict[str, tuple[Task, str]] = {
     "no mapping": (_broken(lambda task, spec: [SPEC]), "must give runs by name"),
     "no spec": (_broken(lambda task, spec: {"teacher": "tests.toy:Teacher"}), "must give a RunSpec as teacher, not a str"),
+    "a program": (
+        _broken(lambda task, spec: {"teacher": dataclasses.replace(spec, task=PROGRAM)}),
+        "the task's needs() gives as teacher a run of a program, which leaves no network: it must give a run of a task class",
+    ),
     "a run without words": (
         _broken(lambda task, spec: {"teacher": RunSpec(task="tests.toy:Teacher", N=spec.N, seed=spec.seed)}),  # type: ignore[call-arg]
         "the task's needs() makes a run without 'dataset' and 'data_count': make it by trainables.run_of(task, N=..., "
