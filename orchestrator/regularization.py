@@ -191,16 +191,22 @@ class RegularizationStudy(PlainStudy):
         """The runs of the search, of its confirmation and of every setting: done, to do, and their estimated time."""
         template = self.search.tuning.template
         table = plan_table(self.search.confirming, rows, f"{template.max_steps}")
+        tuned = self.search.expected(rows).get(TUNED)
+        same = next((f": the runs of {setting}" for setting, specs in self.search.known.items() if [*specs] == tuned), "")
         for setting, (ready, missing) in self.search.planned(rows).items():
-            table.add_row(setting, str(ready), str(missing), str(self.search.final[0].max_steps))
+            name = setting + same * (setting == TUNED)
+            table.add_row(name, str(ready), str(missing), str(self.search.final[0].max_steps))
         times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
         times.measure(template, self.task)
         s = self.settings
         searched = ", ".join(_as_options(s["space"], s["N"])) or "nothing"
         pruner = "no" if s["pruner"] == "none" else s["pruner"]
+        published = known_points(template, self.search.tuning.dimensions, COMPARED.values())
+        in_any_case = "confirmed in any case: the best of the published settings that are tried\n"
         where = (
             f"N = {s['N']}, {s['region']}, {s['epochs']} epochs; {s['sampler']} sampler, {pruner} pruner\n"
             f"searched: {searched}\n"
+            + in_any_case * bool(published and self.search.confirming.seeds)
             + printable(f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}")
         )
         return Group(table, Text(where)), self._work(rows, times(template))
@@ -210,7 +216,7 @@ class RegularizationStudy(PlainStudy):
         searching = work_left(self.search.confirming, rows, step * self.search.tuning.template.max_steps)
         seconds, planned = step * self.search.final[0].max_steps, self.search.planned(rows)
         finals = (seconds, sum(missing for _, missing in planned.values()))
-        last = seconds if planned[TUNED][1] else 0.0
+        last = seconds if TUNED in planned and planned[TUNED][1] else 0.0
         return Work([*searching.runs, finals], [Chain(chain.fixed + last) for chain in searching.chains])
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:

@@ -23,7 +23,8 @@ def parse_range(text: str) -> tuple[float, float]:
         low, high = float(low_text), float(high_text if dots else low_text)
     except ValueError:
         low = high = math.nan
-    allowed = "write LOW..HIGH with 0 < LOW <= HIGH, for example 0.001..1, or one number to keep it fixed, 0 included"
+    forms = "LOW..HIGH with 0 < LOW <= HIGH, for example 0.001..1, or 0|LOW..HIGH to try 0, too"
+    allowed = f"write {forms}, or one number to keep it fixed, 0 included"
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"{text!r} is not a range of numbers: {allowed}")
     if low > high:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.searches.objective import mean
-from orchestrator.searches.optuna import OptunaSearch, rank
+from orchestrator.searches.optuna import OptunaSearch, rank, with_others
 from orchestrator.searches.samplers import Trial
 from trainables.settings import with_values
 from trainables.spec import RunSpec, run_key
@@ -67,23 +67,29 @@ class Followed(ABC):
         """Every spec of `finals`, setting by setting, and its row if it has finished."""
         return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
 
+    def expected(self, rows: Rows) -> dict[str, list[RunSpec]]:
+        """The runs of `finals`, and those that will be among them, as far as they are known."""
+        return self.finals(rows)
+
     def planned(self, rows: Rows) -> dict[str, tuple[int, int]]:
-        """Of each setting, how many of its runs have finished, and how many are to do."""
-        planned = {}
-        for setting, specs in self.finals(rows).items():
-            ready = sum(self.row(rows, spec) is not None for spec in specs)
-            planned[setting] = ready, len(specs) - ready
+        """Of each setting, how many of its runs have finished, and how many are to do. What several settings have in common is
+        to do for the first of them."""
+        planned, counted = {}, set[RunSpec]()
+        for setting, specs in self.expected(rows).items():
+            missing = {spec for spec in specs if self.row(rows, spec) is None}
+            planned[setting] = len(specs) - len(missing), len(missing - counted)
+            counted |= missing
         return planned | {setting: (0, count) for setting, count in self.awaited(rows).items()}
 
 
 @dataclass(slots=True)
 class ConfirmBest(Followed):
     """A search, then its best trials over seeds that no trial has used, and the best known point if it is none of these. With
-    several objectives they are trials of the front, spread evenly along the first one; a single one is the best in the last,
-    see `rank`.
+    several objectives the best trials are those of the front, or some of them, spread evenly along the first objective; of
+    trials that score alike it is the first. A single one is the best in the last, as is the best known point, see `rank`.
 
     Args:
-        most: how many trials to confirm.
+        most: how many trials to confirm, beside the known point.
         seeds: the fresh seeds. Without any, the search alone decides, and its best trial is chosen.
     """
 
@@ -99,12 +105,15 @@ class ConfirmBest(Followed):
         """The trials that are confirmed, in order of what the search found; none before it has ended."""
         if not self.tuning.finished(rows):
             return []
-        if not self.seeds or (self.most == 1 and len(self.tuning.aims) > 1):
-            return [best] if (best := self.tuning.best(rows)) is not None else []
-        if len(self.tuning.aims) == 1:
-            leading = self.tuning.ranked(rows)[: self.most]
-            return leading if any(map(self.tuning.is_known, leading)) else [*leading, *self.tuning.known(rows)[:1]]
+        if not self.seeds:
+            return self.tuning.ranked(rows)[:1]
+        return with_others(self._leading(rows), self.tuning.known(rows)[:1])
+
+    def _leading(self, rows: Rows) -> list[Trial]:
+        if self.most == 1 or len(self.tuning.aims) == 1:
+            return self.tuning.ranked(rows)[: self.most]
         front = sorted(self.tuning.front(rows), key=lambda trial: (trial.scores[0], trial.number))
+        front = list({tuple(trial.scores): trial for trial in reversed(front)}.values())[::-1]
         if len(front) <= self.most:
             return front
         return [front[round(i * (len(front) - 1) / (self.most - 1))] for i in range(self.most)]
@@ -144,8 +153,12 @@ class ConfirmBest(Followed):
         return {setting_of(t): [self.tuning.spec(t.values, seed) for seed in self.seeds] for t in self.chosen(rows)}
 
     def awaited(self, rows: Rows) -> dict[str, int]:
-        """The trials that will be confirmed, while they are not known."""
-        return {} if self.tuning.finished(rows) else {f"best {place + 1}": len(self.seeds) for place in range(self.most)}
+        """The trials that will be confirmed, while they are not known. A front may have fewer."""
+        if self.tuning.finished(rows):
+            return {}
+        if_any = ", if any" if len(self.tuning.aims) > 1 else ""
+        names = ["best 1", *(f"best {place}{if_any}" for place in range(2, self.most + 1))]
+        return dict.fromkeys(names, len(self.seeds))
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         return rows.get(run_key(spec, self.tuning.task_version))
@@ -180,9 +193,15 @@ class ConfirmAndJudge(Followed):
             finals[TUNED] = [with_values(spec, best.values) for spec in self.final]
         return finals
 
+    def expected(self, rows: Rows) -> dict[str, list[RunSpec]]:
+        """As `finals`, and `tuned` from the beginning if nothing is searched."""
+        is_given = not self.tuning.dimensions and not self.confirming.finished(rows)
+        return self.finals(rows) | ({TUNED: list(self.final)} if is_given else {})
+
     def awaited(self, rows: Rows) -> dict[str, int]:
-        """`tuned`, while there is no winner."""
-        return {TUNED: len(self.final)} if self.confirming.winner(rows) is None else {}
+        """`tuned`, while a winner is to come whose values are not known yet."""
+        is_unknown = self.tuning.dimensions and not self.confirming.finished(rows)
+        return {TUNED: len(self.final)} if is_unknown else {}
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         return self.confirming.row(rows, spec)

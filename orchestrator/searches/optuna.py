@@ -63,7 +63,7 @@ class OptunaSearch:
     same ones, however often the launch is interrupted.
 
     With several `seeds`, a trial begins with the first, and goes on to one after another while it is in contention (see
-    `contenders`); with several objectives, on the Pareto front alone. Optuna is told the means.
+    `contenders`), or on the Pareto front if there are several objectives. Optuna is told the means.
 
     Args:
         space: what is searched, with any setting. Empty: one trial, `template`.
@@ -78,8 +78,8 @@ class OptunaSearch:
         matters: see `Space`.
         seeds: those of a trial, from that of `template` on.
         known: points that are tried before any that the sampler asks for, except with `grid`, of which only those on the grid
-            are tried, and not pruned. With one objective the winner has to be better than these, and they take every seed: one
-            that is bad luck for them all cannot hide them.
+            are tried, and not pruned. The winner has to be better than these, and they take every seed: one that is bad luck
+            for them all cannot hide them.
         level: what a seed adds to all trials is taken off, so that trials of different seeds can be compared. It is for
             seeds that stand for tasks of different difficulty.
 
@@ -257,23 +257,21 @@ class OptunaSearch:
         return self._contending.of(rows)
 
     def _contenders(self, rows: Rows) -> list[Trial]:
-        return self.front(rows) if len(self.aims) > 1 else self._near_the_best(self._latest.of(rows))
+        known = self._latest.of(rows)
+        leading = self.front(rows) if len(self.aims) > 1 else self._near_the_best(known)
+        return with_others(leading, self._of_known_points(known.trials))
 
     def known(self, rows: Rows) -> list[Trial]:
         """The complete trials of known points, the best first."""
-        return [trial for trial in self.ranked(rows) if self.is_known(trial)]
+        return self._of_known_points(self.finished_trials(rows))
 
-    def is_known(self, trial: Trial) -> bool:
-        """Whether it is of a known point."""
-        return trial.row["key"] in self._known_keys
+    def _of_known_points(self, trials: Sequence[Trial]) -> list[Trial]:
+        return self._ranked([trial for trial in trials if trial.row["key"] in self._known_keys])
 
     def _near_the_best(self, known: Known) -> list[Trial]:
-        """The contenders, then the other known points."""
         ranked = self._ranked(known.trials)
         numbers = [[math.log(v) if known.geometric[0] else v for v in self._numbers(trial, 0, known)] for trial in ranked]
-        places = contenders(numbers, self.aims[0].up) if ranked else []
-        others = (place for place, trial in enumerate(ranked) if self.is_known(trial) and place not in places)
-        return [ranked[place] for place in (*places, *others)]
+        return [ranked[place] for place in contenders(numbers, self.aims[0].up)] if ranked else []
 
     def ranked(self, rows: Rows) -> list[Trial]:
         """The complete trials by their mean, in the last objective if there are several, see `rank`; the best first."""
@@ -504,6 +502,12 @@ def rank(scores: Sequence[float], aims: Sequence[Objective]) -> list[float]:
     order. So the first of some settings lies on their front."""
     costs = [-score if aim.up else score for score, aim in zip(scores, aims, strict=True)]
     return [costs[-1], *costs[:-1]]
+
+
+def with_others(leading: Sequence[Trial], more: Iterable[Trial]) -> list[Trial]:
+    """Trials, then those of `more` that are none of them."""
+    numbers = {trial.number for trial in leading}
+    return [*leading, *(trial for trial in more if trial.number not in numbers)]
 
 
 def _as_modelled(scores: Sequence[float], geometric: Sequence[bool]) -> list[float]:

@@ -166,10 +166,10 @@ class ThresholdSearch:
             return self._answer(rows, self._state(rows))
 
     def _answer(self, rows: Rows, state: _State) -> list[ThresholdResult]:
-        for curve in {place.curve for i, place in enumerate(self._places) if i not in state.results}:
-            if (record := self._record(rows, state, state.curves[curve])) != state.records.get(curve):
-                state.records[curve] = record
-                for i in state.curves[curve].brackets:
+        for number in {place.curve for i, place in enumerate(self._places) if i not in state.results}:
+            if (record := self._record(rows, state, state.curves[number])) != state.records.get(number):
+                state.records[number] = record
+                for i in state.curves[number].brackets:
                     state.results.pop(i, None)
         for i, place in enumerate(self._places):
             if i not in state.results:

@@ -163,6 +163,66 @@ def test_runs_of_a_known_setting_are_not_those_of_one_whose_values_are_not_known
     assert (left.seconds, left.chains) == (pytest.approx(before.seconds - 3 * final), before.chains)
 
 
+def test_a_plan_says_that_a_front_may_have_fewer_trials_to_confirm() -> None:
+    search = made(objectives="id,validation").confirming
+    expected = ["best 1", "best 2, if any", "best 3, if any"]
+    assert search.planned(Rows()) == dict.fromkeys(expected, (0, 4))
+
+
+def study_of(*words: str) -> regularization.RegularizationStudy:
+    """The study that a command line makes."""
+    found: list[regularization.RegularizationStudy] = []
+    with mock.patch.object(regularization, "launch", lambda study, *_: found.append(study) or 0):
+        assert cli.run(regularization.app, ["--N", "8", "--trials", "4", "--epochs", "10", "--seeds", "3", *words]) == 0
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "ablation", "same"), [((0.1, 0.01), True, "both"), ((0.0, 0.0), True, "none"), ((0.1, 0.01), False, None),
+                                      ((0.1, 0.02), True, None)]
+)  # fmt: skip
+def test_with_nothing_to_search_the_tuned_setting_has_runs_that_are_known_and_planned_once(
+    weights: tuple[float, float], ablation: bool, same: str | None
+) -> None:
+    given = [f"--lambda-{name}={weight}" for name, weight in zip(("entropy", "variance"), weights, strict=True)]
+    study = study_of(*given, *(() if ablation else ("--no-ablation",)))
+    search, rows = study.search, Rows()
+    known = dict.fromkeys(COMPARED, (0, 3)) if ablation else {}
+    assert search.planned(rows) == {**known, TUNED: (0, 0 if same else 3)}
+    assert TUNED not in search.finals(rows)
+    with mock.patch.object(estimate, "step_seconds", return_value=0.5):
+        plan = printed(study.plan(rows)[0])
+        assert re.search(rf"tuned: the runs of {same} +│ +0 │ +0 │" if same else r"tuned +│ +0 │ +3 │", plan), plan
+        for run in search.final:
+            rows.add({**finish(run, len(rows), 1.0), "seconds": 1.0})
+        assert search.planned(rows) == {**known, **({same: (3, 0)} if same else {}), TUNED: (3, 0)}
+    whole = walk(search, rows=rows)
+    assert sum(row["holdout"] == "corner" for row in whole) == 3 * len(known) + (0 if same else 3)
+    assert search.planned(whole) == {**dict.fromkeys(known, (3, 0)), TUNED: (3, 0)}
+
+
+def test_runs_of_a_winner_that_are_those_of_a_setting_to_compare_are_planned_once() -> None:
+    search = made(known=[dict(COMPARED["variance"])], trials=1)
+    rows = walk(search)
+    left = Rows(row for row in rows if row["holdout"] != "corner")
+    assert search.planned(left) == {**dict.fromkeys(COMPARED, (0, 2)), TUNED: (0, 0)}
+
+
+@pytest.mark.parametrize("searched", [True, False])
+def test_a_search_that_ended_without_a_winner_has_no_tuned_run_to_do(searched: bool) -> None:
+    study = study_of(*(() if searched else ("--lambda-entropy", "0.1", "--lambda-variance", "0.01")))
+    rows = Rows()
+    while not study.search.finished(rows):
+        for run in study.search.propose(rows, 10):
+            bad = {"status": "diverged", "ood_mse": math.nan, "id_mse": math.nan} if run.holdout != "corner" else {}
+            rows.add({**finish(run, len(rows), 1.0), "seconds": 1.0, **bad})
+    assert study.search.planned(rows) == dict.fromkeys(COMPARED, (3, 0))
+    with mock.patch.object(estimate, "step_seconds", return_value=0.5):
+        plan, left = study.plan(rows)
+    assert "tuned" not in printed(plan)
+    assert left.seconds == 0.0
+
+
 def test_the_tuned_setting_counts_its_own_runs_once_its_values_are_known() -> None:
     search = made()
     rows = walk(search)
@@ -315,18 +375,22 @@ def unlucky(run: RunSpec) -> float:
     return (30.0 if entropy else 1.0) * error(run)
 
 
+@pytest.mark.parametrize(("objectives", "leading"), [("validation", 3), ("id,validation", 1)])
 @pytest.mark.parametrize("guarded", [True, False])
-def test_no_search_does_worse_than_what_is_known_by_the_bad_luck_of_one_seed(guarded: bool) -> None:
+def test_no_search_does_worse_than_what_is_known_by_the_bad_luck_of_one_seed(
+    guarded: bool, objectives: str, leading: int
+) -> None:
+    """All trials have the same ID error, so the front has one trial."""
     known = {setting: dict(weights) for setting, weights in COMPARED.items()}
     worse = [{"lambda_entropy": 0.002, "lambda_variance": variance} for variance in (0.02, 0.05, 0.1, 0.2)]
-    search, rows = made(trials=8, known=list(known.values()) if guarded else ()), Rows()
+    search, rows = made(trials=8, known=list(known.values()) if guarded else (), objectives=objectives), Rows()
     for values in (*known.values(), *worse):
         run = search.tuning.spec(values)
         rows.add(finish(run, len(rows), unlucky(run)))
     rows = walk(search, unlucky, rows)
     chosen, winner = search.confirming.chosen(rows), search.confirming.winner(rows)
     assert winner is not None
-    assert [dict(trial.values) in worse for trial in chosen] == [True] * 3 + [False] * guarded
+    assert [dict(trial.values) in worse for trial in chosen] == [True] * leading + [False] * guarded
     if guarded:
         trials = search.tuning.finished_trials(rows)
         assert all(len(trial.rows) == 3 for trial in trials if dict(trial.values) not in worse)
@@ -335,14 +399,39 @@ def test_no_search_does_worse_than_what_is_known_by_the_bad_luck_of_one_seed(gua
         assert dict(winner.values) in worse
 
 
-def test_a_known_point_that_is_among_the_best_is_confirmed_once() -> None:
-    search = made(known=[{"lambda_entropy": 0.0, "lambda_variance": 0.1}])
+@pytest.mark.parametrize(("objectives", "count"), [("validation", 3), ("id,validation", 1)])
+def test_a_known_point_that_is_among_the_best_is_confirmed_once(objectives: str, count: int) -> None:
+    search = made(known=[{"lambda_entropy": 0.0, "lambda_variance": 0.1}], objectives=objectives)
     rows = walk(search)
-    assert len(search.confirming.chosen(rows)) == 3
+    assert len(search.confirming.chosen(rows)) == count
 
 
-@pytest.mark.parametrize(("objectives", "others"), [("validation", [1]), ("id,validation", [])])
-def test_known_points_behind_take_further_seeds_where_there_is_one_objective(objectives: str, others: list[int]) -> None:
+@pytest.mark.parametrize(("most", "expected"), [(1, [0.1, 0.5]), (2, [0.01, 0.1, 0.5]), (4, [0.01, 0.02, 0.05, 0.1, 0.5])])
+def test_of_known_points_the_best_by_the_objective_that_decides_is_confirmed_although_another_is(
+    most: int, expected: list[float]
+) -> None:
+    """The front is spread along the ID error, which rises with the weight while the validation error falls to 0.1. The known
+    point of 0.01 begins it; that of 0.5 is behind, but better on validation."""
+    known = [{"lambda_entropy": 0.0, "lambda_variance": variance} for variance in (0.01, 0.5)]
+    search = made(trials=5, known=known, objectives="id,validation")
+    search.confirming.most = most
+    found, rows = {0.01: 1.0, 0.02: 0.8, 0.05: 0.7, 0.1: 0.5, 0.5: 0.6}, Rows()
+
+    def result(run: RunSpec) -> Row:
+        variance = float(run.option("lambda_variance"))
+        return {**finish(run, len(rows), found[variance]), "id_mse": variance}
+
+    for variance in found:
+        rows.add(result(search.tuning.spec({"lambda_entropy": 0.0, "lambda_variance": variance})))
+    while not search.tuning.finished(rows):
+        for run in search.tuning.propose(rows, 1):
+            rows.add(result(run))
+    assert [trial.values["lambda_variance"] for trial in search.confirming.chosen(rows)] == expected
+    assert all(len(trial.rows) == 3 for trial in search.tuning.finished_trials(rows))
+
+
+@pytest.mark.parametrize(("objectives", "others"), [("validation", [1]), ("id,validation", [1])])
+def test_known_points_behind_take_further_seeds(objectives: str, others: list[int]) -> None:
     behind = {"lambda_entropy": 1.0, "lambda_variance": 1.0}
     search, rows = made(trials=5, known=[behind], objectives=objectives).tuning, Rows()
     for variance in (0.1, 0.09, 0.11, 0.12):

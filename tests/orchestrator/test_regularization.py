@@ -38,6 +38,7 @@ MISTAKES = [
     (["--lambda-entropy", "1..0.1"], "--lambda-entropy '1..0.1' is an empty range, because 1 is above 0.1: write LOW..HIGH"),
     (["--lambda-entropy", "-1..1"], "does not begin above 0"),
     (["--lambda-variance", "0..1"], "does not begin above 0"),
+    (["--lambda-entropy", "0..1"], "0.001..1, or 0|LOW..HIGH to try 0, too, or one number to keep it fixed, 0 included"),
     (["--lambda-variance", "-0.5"], "does not begin above 0"),
     (["--lambda-variance", "a..b"], "is not a range of numbers: write LOW..HIGH"),
     (["--lambda-variance", "0.1..inf"], "is not a range of numbers"),
@@ -170,6 +171,14 @@ def test_a_plan_says_what_is_searched_by_the_options_that_give_it() -> None:
     assert "tpe sampler, median pruner" in planned_by()
     assert "tpe sampler, no pruner" in planned_by("--objectives", "id,validation")
     assert "searched: nothing" in planned_by("--lambda-entropy", "0.1", "--lambda-variance", "0.01")
+
+
+def test_a_plan_says_that_the_best_published_setting_is_confirmed_beside_the_best_trials() -> None:
+    line = "confirmed in any case: the best of the published settings that are tried"
+    assert line in planned_by()
+    assert line in planned_by("--objectives", "id,validation")
+    assert "confirmed" not in planned_by("--confirm-seeds", "0")
+    assert "confirmed" not in planned_by("--lambda-entropy", "2..3")
 
 
 def test_the_tuned_setting_waits_for_the_search_and_its_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:

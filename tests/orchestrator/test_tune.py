@@ -52,7 +52,7 @@ from orchestrator.errors import UserError
 from orchestrator.regularization import SEARCHES
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import NO_TRIAL, ConfirmBest
-from orchestrator.searches.objective import Objective, means
+from orchestrator.searches.objective import Objective, mean, means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension
 from orchestrator.store import ResultStore, StoreError, make_row, save_question
@@ -1406,6 +1406,21 @@ def test_no_interval_of_a_share_goes_beyond_all_or_none_of_it() -> None:
         assert (found["accuracy_lower"], found["accuracy_upper"]) == pytest.approx(ends, abs=1e-3)
 
 
+@pytest.mark.parametrize(("name", "clipped"), [("mse", True), ("shape_error", True), ("loss", False), ("depth", False)])
+def test_no_interval_of_an_error_goes_below_0_unless_some_error_is_negative(name: str, clipped: bool) -> None:
+    made = ConfirmBest(search(trials=4, objectives=(Objective(name),)), most=1, seeds=(1000, 1001, 1002))
+    for numbers, ends in {(0.0, 0.6, 1.2): (-0.89, 2.09), (-0.5, 0.0, 0.5): (-1.242, 1.242)}.items():
+        rows = Rows()
+        while not made.tuning.finished(rows):
+            (spec,) = made.tuning.propose(rows, 1)
+            rows.add(finish(spec, len(rows), measures={"shape_error": lucky(spec), "depth": lucky(spec)}))
+        for spec, number in zip(made.propose(rows, 3), numbers, strict=True):
+            rows.add(finish(spec, len(rows), number, measures={"shape_error": number, "depth": number}))
+        [found] = answer_of(made, rows).confirmed.to_dict("records")
+        lower = 0.0 if clipped and min(numbers) >= 0 else ends[0]
+        assert (found[f"{name}_lower"], found[f"{name}_upper"]) == pytest.approx((lower, ends[1]), abs=1e-2)
+
+
 def test_numbers_whose_sum_no_float_holds_have_a_mean() -> None:
     assert means([[1e308, 1.2e308, 1.1e308]], True)[0] == pytest.approx([1.1e308])
     middle, lower, upper = interval([1e308, 1e308, 1.2e308], False)
@@ -1775,6 +1790,21 @@ def test_what_is_confirmed_of_a_front_is_spread_evenly() -> None:
     assert len(front) > 6
     assert (places[0], places[2]) == (0, len(front) - 1)
     assert abs(places[1] - places[2] / 2) <= 0.5
+
+
+def test_of_trials_of_a_front_that_score_alike_the_first_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs of small networks, say, of which there are few."""
+    made = ConfirmBest(search(objectives=(Objective("mse"), Objective("id_mse"))), most=3, seeds=(1000, 1001))
+    scores = [(9.0, 0.6), (1.0, 0.8), (1.0, 0.8), (36.0, 0.55), (1.0, 0.8), (49.0, 0.52), (9.0, 0.6)]
+    front = [SimpleNamespace(number=number, scores=list(found)) for number, found in enumerate(scores)]
+    monkeypatch.setattr(OptunaSearch, "front", lambda *_: front)
+    assert [trial.number for trial in made._leading(Rows())] == [1, 3, 5]
+    monkeypatch.setattr(OptunaSearch, "front", lambda *_: front[:3])
+    assert [trial.number for trial in made._leading(Rows())] == [1, 0]
+
+
+def test_the_mean_of_equal_numbers_is_that_number() -> None:
+    assert {mean([float(number)] * 3, logs) for number in range(1, 200) for logs in (True, False)} == set(range(1, 200))
 
 
 def test_one_fresh_number_of_0_makes_all_means_over_fresh_seeds_arithmetic() -> None:
