@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import safetensors
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -37,6 +38,7 @@ from orchestrator.errors import LostRayError, UserError, counted, printable
 from orchestrator.launch import quiet
 from orchestrator.searches import Row
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
+from orchestrator.store.artifacts import DamagedWeightsError
 from orchestrator.store.contents import DESCRIPTION
 from orchestrator.store.measures import encode
 from trainables.needs import Parent
@@ -160,6 +162,11 @@ def measure_missing(
         outcome.notices = [*results.notices, *table.notices, *job.left_out()]
         for notice in outcome.notices:
             say(console, f"warning: {notice}")
+        if not follow and (count := job.without_weights(results, kept)):
+            has, they, them = ("has", "it is", "it") if count == 1 else ("have", "they are", "them")
+            runs, where = counted(count, "finished run"), f"{printable(str(store))}/weights"
+            advice = f"the command of the study with --save-weights trains {them} again"
+            say(console, f"{runs} {has} no weights in {where}, so {they} not measured: {advice}")
         if not job.waiting and not follow:
             return outcome
         if job.waiting:
@@ -220,6 +227,20 @@ class _Job:
             if missing:
                 self.waiting[row["key"]] = row, missing
 
+    def without_weights(self, results: ResultStore, kept: Collection[str]) -> int:
+        """How many runs lack measures because there are no weights of them. Runs of former versions, which no study trains
+        again, are none of these.
+
+        Args:
+            kept: the keys of the runs with weights.
+        """
+        columns = ["key", "task", "task_version", "dataset", "decoder", "holdout", "N"]
+        rows = results.rows(columns, {"status": ("passed", "missed"), "task": self.kinds})
+        able = ((row, registry.applicable(row, self.kinds[row["task"]])) for row in rows if row["key"] not in kept)
+        lacking = [row for row, names in able if any(self._is_missing(row["key"], name) for name in names)]
+        versions = {path: load_task(path).version for path in {row["task"] for row in lacking}}
+        return sum(row["task_version"] == versions[row["task"]] for row in lacking)
+
     def left_out(self) -> list[str]:
         """A line for each measure that is not taken of runs that are too large for it."""
         return [
@@ -268,7 +289,7 @@ class _Job:
                     continue
                 try:
                     most = most_bytes(load_task(row["task"]), RunSpec.from_dict(row))
-                    weights, parents = self.table.load_weights(key, most), parents_of(row, self._weights_of)
+                    weights, parents = self._load(key, most), parents_of(row, self._weights_of)
                 except (FileNotFoundError, UnreadableError, ParentError) as error:
                     gone = isinstance(error, FileNotFoundError)
                     self._failed(key, "all measures", "its weights are gone" if gone else str(error))
@@ -315,9 +336,37 @@ class _Job:
     def _weights_of(self, key: str, most: int | None) -> bytes:
         """The weights of a run that another one needed; an OSError if there are none that can be read."""
         try:
-            return self.table.load_weights(key, most)
+            return self._load(key, most)
         except UnreadableError as error:
             raise OSError(str(error)) from error
+
+    def _load(self, key: str, most: int | None) -> bytes:
+        """As `load_weights`. Damaged ones are set aside, so that the next launch finds that they are missing."""
+        try:
+            data = self.table.load_weights(key, most)
+            safetensors.deserialize(data)
+        except DamagedWeightsError as error:
+            raise self._set_aside(key, error.why) from error
+        except safetensors.SafetensorError as error:
+            raise self._set_aside(key, printable(str(error))[:200]) from error
+        return data
+
+    def _set_aside(self, key: str, why: str) -> UnreadableError:
+        """Move damaged weights away, unless the store can only be read, or they lie in a folder that is none of the store's;
+        what is to be said of it."""
+        place, file = self.table.place, f"{key}.safetensors"
+        told = f"{place.shown(f'weights/{file}')} is damaged ({why})"
+        if (place.path / "weights").is_symlink():
+            return UnreadableError(told)
+        try:
+            with place.in_words(f"set aside the weights of run {key}"):
+                aside = place.place_aside(file)
+                place.fetch(f"weights/{file}")  # only what is on this machine, too, can be moved
+                with contextlib.suppress(FileNotFoundError):  # another call has just done it
+                    place.move(f"weights/{file}", aside)
+        except StoreError:
+            return UnreadableError(told)
+        return UnreadableError(f"{told}; it is now {place.shown(aside)}")
 
     def _failed(self, key: str, measure: str, error: str) -> None:
         error = printable(error)

@@ -227,7 +227,8 @@ class _Launch:
         self.rows = Rows(store.rows(where=study.wanted), functools.partial(options.on_gpu, study.task))
         self.say_notices()  # also if the question is refused: no later launch finds what was set aside
         self.question = study.question
-        self.stages = Stages(study.task, study.search, self.question, store, self.rows, options.gates)
+        kept = study.keeps_weights, options.save_weights
+        self.stages = Stages(study.task, study.search, self.question, store, self.rows, options.gates, *kept)
         self.out = options.out or store.path / study.name
         self.outcome = Outcome()
         self.progress = Progress(
@@ -252,6 +253,8 @@ class _Launch:
         """Say which stored runs do not fit what is asked now."""
         if lost := self.stages.lost():
             self._say(f"warning: {lost}")
+        if remade := self.stages.remade():
+            self._say(remade)
         is_over = self.stages.search.finished(self.rows)
         for path, task in (tasks := self.stages.tasks()).items():
             if not is_over and (former := made_by_former_version(path, task, self.rows, self.store)):
@@ -273,6 +276,10 @@ class _Launch:
             hint = "ask for a smaller batch or network, or omit --dry-run if the workers have more"
             raise UserError(f"{error}: {hint}") from error
         self.console.print(plan)
+        specs = [spec for of_kind in self.question.specs.values() for spec in of_kind]
+        if self.options.save_weights and not all(map(self.study.keeps_weights, specs)):
+            self._say(printable(f"weights of all runs go to {self.options.store}/weights"))
+        self._say_of_weights()
         self._say_estimate(work)
         self.say_notices()
         return Exit.ANSWERED
@@ -379,6 +386,12 @@ class _Launch:
             where = "starting Ray on this machine" if address == "local" else f"joining Ray at {address}"
             self._say(f"{where}: the first run starts in about 10 to 30 s")
 
+    def _say_of_weights(self) -> None:
+        """Say of which runs the weights lack."""
+        with contextlib.suppress(StoreError):  # that must not keep the answer from being told
+            if told := self.stages.without_weights():
+                self._say(told)
+
     def _say_estimate(self, work: Work | None) -> None:
         self._say(estimate_text(work, self.cluster.all_workers(), self.options.price))
         if work is None or not self.options.gpus_per_run or any(map(was_on_gpu, self.rows)):
@@ -399,6 +412,7 @@ class _Launch:
         self._say(f"{counted(outcome.trained, 'run')} trained{failed} in {spent}{cost}")
         for file in files:
             self._say(f"wrote {printable(str(file))}")
+        self._say_of_weights()
         if unwritten:
             self._say(f"{unwritten}; to continue: {self.resume}")
         if self.options.json:

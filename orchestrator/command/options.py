@@ -152,7 +152,10 @@ Gates = Annotated[
     placed(help="Train a run only if the runs that it needs reached their targets; with `--no-gates`, in any case."),
 ]
 NoGates = Annotated[bool, placed(help="Always `--no-gates`: the answer says which needed run missed its target.")]
-SaveWeights = Annotated[bool, placed("--save-weights", help="Keep the weights of all runs in STORE/weights.")]
+SaveWeights = Annotated[
+    bool,
+    placed("--save-weights", help="Keep the weights of all runs in STORE/weights; train finished runs without weights again."),
+]
 Json = Annotated[bool, placed("--json", help="Print the answer as JSON on stdout, and everything else on stderr.")]
 Verbose = Annotated[bool, placed("--verbose", help="Show Ray's own messages.")]
 

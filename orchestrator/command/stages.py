@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,6 +15,7 @@ from rich.text import Text
 from orchestrator.command.cli import checked
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable, accuracy_text
+from orchestrator.command.weights import Remaking, finished_runs
 from orchestrator.engine.estimate import StepTimes, Work, runs_left
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
@@ -84,13 +85,26 @@ class Stages:
     Args:
         question: that of the study.
         gates: whether a run that others need must have passed.
+        keeps: whether the study keeps the weights of a run by itself.
+        remakes: whether finished runs of the study are trained again if their weights are not in the store.
 
     Raises:
         UserError: finished runs of the study needed other runs than they would need now, or the task cannot say what they need.
     """
 
-    def __init__(self, task: Task, search: Search, question: Question, store: ResultStore, rows: Rows, gates: bool) -> None:
+    def __init__(
+        self,
+        task: Task,
+        search: Search,
+        question: Question,
+        store: ResultStore,
+        rows: Rows,
+        gates: bool,
+        keeps: Callable[[RunSpec], bool] = lambda spec: False,
+        remakes: bool = False,
+    ) -> None:
         self._tasks, self._question, self._store, self._rows = _Asked(task), question, store, rows
+        self._of_study, self._keeps = search, keeps
         self._staged = Staged(search, self._tasks, self._find, self._has_weights, gates) if needs_others(task) else None
         self._kept: set[str] | None = None
         """The runs whose weights were seen; None until they have been listed."""
@@ -109,6 +123,9 @@ class Stages:
             self._check()
             self._staged.parents(rows, self._known_specs())
             self.complete()
+        self._remaking: Remaking | None = None
+        if remakes:
+            self._remaking = self.search = Remaking(self.search, self._tasks, self._weightless(), self._has_weights)
 
     def complete(self) -> None:
         """Look up what runs of the study needed, also those of former launches and of others: what is said of a run may rest on
@@ -133,7 +150,8 @@ class Stages:
 
     def again(self, key: str) -> bool:
         """Whether a finished run is to be trained once more, as its weights are gone."""
-        return self._staged is not None and self._staged.again(key)
+        is_needed = self._staged is not None and self._staged.again(key)
+        return is_needed or (self._remaking is not None and self._remaking.again(key))
 
     def forget(self, key: str) -> None:
         """Look for the weights of a run anew when they are asked for next, as this launch or another may have saved them."""
@@ -147,7 +165,7 @@ class Stages:
 
     def tasks(self) -> dict[str, Task]:
         """By path, the tasks of the study, and those of the runs that its runs need, as far as these are known."""
-        specs = [spec for of_kind in self._question.specs.values() for spec in of_kind]
+        specs = self._known_beforehand()
         if self._staged is not None:
             known = [key for keys in self._staged.known().values() for key in keys]
             specs += [RunSpec.from_dict(row) for key in known if (row := self._rows.get(key)) is not None]
@@ -162,9 +180,47 @@ class Stages:
         told = ", ".join(f"{count} {name}" for name, count in self._look_up(self._staged).items())
         return f"{told}: finished, but without weights in {self._store.location}/weights, so trained again" if told else None
 
+    def without_weights(self) -> str | None:
+        """What is to be said of finished runs of which the study keeps the weights, and whose weights are not in the store."""
+        if self._remaking is not None or not any(map(self._keeps, self._known_beforehand())):
+            return None
+        rows = finished_runs(self._of_study, self._rows)
+        wanted = with_needed([row for row in rows if self._keeps(RunSpec.from_dict(row))], self._rows.get)
+        kept = self._store.with_weights() if wanted else set()
+        if not (gone := sum(row["key"] not in kept for row in wanted)):
+            return None
+        of_all = sum(row["key"] not in kept for row in with_needed(rows, self._rows.get))
+        has, them = ("has", "it") if gone == 1 else ("have", "them")
+        trained = them if of_all == gone else f"all {of_all} runs without weights"
+        return (
+            f"{gone} of {counted(len(wanted), 'finished run')} {has} no weights in {self._weights_folder}, so nothing more of "
+            f"{them} can be measured or drawn: the same command with --save-weights trains {trained} again"
+        )
+
+    def remade(self) -> str | None:
+        """What is to be said at the start of finished runs that are trained again, as the user wants their weights."""
+        if not (count := len(self._remade())):
+            return None
+        where = f"without weights in {self._weights_folder} {'is' if count == 1 else 'are'}"
+        return f"{counted(count, 'finished run')} {where} trained again (--save-weights)"
+
+    @property
+    def _weights_folder(self) -> str:
+        return printable(f"{self._store.location}/weights")
+
     def plan(self, plan: RenderableType, work: Work | None) -> tuple[RenderableType, Work | None]:
         """The plan of a study, and before it the runs that its runs need: of those that nobody can name yet, how many they may
-        be."""
+        be; and the finished runs that are trained again for their weights."""
+        plan, work = self._plan_of_needed(plan, work)
+        if not (rows := self._remade()):
+            return plan, work
+        table = FittingTable("trained again")
+        for name in ("what", "runs to do", "time (about)"):
+            table.add_column(name, justify="left" if name == "what" else "right")
+        table.add_row("finished runs without weights", str(len(rows)), format_seconds(sum(row["seconds"] for row in rows)))
+        return Group(table, plan), self._with_remade(work)
+
+    def _plan_of_needed(self, plan: RenderableType, work: Work | None) -> tuple[RenderableType, Work | None]:
         if self._staged is None:
             return plan, work
         self._look_up(self._staged)
@@ -189,7 +245,11 @@ class Stages:
 
     def work_left(self, work: Work | None) -> Work | None:
         """What a study expects of its own runs (None: nothing is known yet), and the same of those that they need."""
-        return None if work is None else self._with_needed(work, *self._left.of(self._rows))
+        return None if work is None else self._with_remade(self._with_needed(work, *self._left.of(self._rows)))
+
+    def _with_remade(self, work: Work | None) -> Work | None:
+        """The work of a study, and the runs that are trained again for their weights."""
+        return None if work is None else replace(work, runs=[*work.runs, *((row["seconds"], 1.0) for row in self._remade())])
 
     def _with_needed(self, work: Work, known: Mapping[RunSpec, float], unnamed: Sequence[tuple[float, float]]) -> Work:
         """The work of a study, and the runs that come before.
@@ -342,6 +402,26 @@ class Stages:
             for key in specs
             if (row := self._rows.get(key)) is not None and row["status"] != "failed" and staged.again(key)
         )
+
+    def _known_beforehand(self) -> list[RunSpec]:
+        return [spec for of_kind in self._question.specs.values() for spec in of_kind]
+
+    def _weightless(self) -> list[RunSpec]:
+        """The finished runs of the study, and those that they needed, whose weights are not in the store."""
+        rows = with_needed(finished_runs(self._of_study, self._rows), self._rows.get)
+        specs = [RunSpec.from_dict(row) for row in rows if row["status"] != "failed" and not self._has_weights(row["key"])]
+        return [spec for spec in specs if self._rows.get(self._tasks.key(spec)) is not None]
+
+    def _remade(self) -> list[Row]:
+        """The finished runs that are still to be trained again, but for those that runs to come need. It looks nothing up in
+        the store, as `_kinds`."""
+        if self._remaking is None:
+            return []
+        needed_now = set[str]()
+        if self._staged is not None:
+            needed_now = {key for of in needed(self._tasks, self._staged.waiting(self._rows)).values() for key in of}
+        keys = [key for key in self._remaking.keys if key not in needed_now and self._is_gone(key)]
+        return [row for key in keys if (row := self._rows.get(key)) is not None]
 
     def _has_weights(self, key: str) -> bool:
         """All weights are listed once. Afterwards one run is looked for at a time, and not again where nothing has changed."""

@@ -1,6 +1,8 @@
 """Measuring a store: killed and started again it gives the same table, shares work, and loses nothing to one bad network."""
 
 import contextlib
+import dataclasses
+import errno
 import io
 import os
 import random
@@ -27,7 +29,8 @@ from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.pulse import Part
 from orchestrator.errors import LostRayError
 from orchestrator.searches.axes import BUMPS
-from orchestrator.store import MeasureTable, ResultStore, make_row, measures
+from orchestrator.store import MeasureTable, ResultStore, UnreadableError, make_row, measures
+from orchestrator.store.folder import Folder
 from orchestrator.store.measures import encode
 from tests.conftest import Command, check_refusal, many
 from trainables.bumps import BumpTask
@@ -149,6 +152,84 @@ def test_two_at_once_share_the_work_and_new_runs_are_followed(join: Callable[...
     assert Results.of(store).table.groupby("key")["measure"].nunique().tolist() == [len(OF_DECODERS)] * 4
 
 
+def damage(path: Path, kind: str) -> bytes:
+    """Damage a file of weights; what it holds then."""
+    data = path.read_bytes()
+    path.write_bytes({"foreign": b"no weights", "cut": data[:-4], "altered": data[:-1] + bytes([data[-1] ^ 1])}[kind])
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["foreign", "cut", "altered"])
+@pytest.mark.parametrize("needed", [False, True])
+def test_damaged_weights_are_set_aside_and_named_once(tmp_path: Path, kind: str, needed: bool) -> None:
+    key = trained_store(tmp_path, 1)[0]
+    path = tmp_path / "weights" / f"{key}.safetensors"
+    damaged, aside = damage(path, kind), tmp_path / "set-aside" / path.name
+    with MeasureTable(tmp_path) as table:
+        job = measure._Job(table, measure.Outcome(), Console(), {path: path for path in TASKS})
+        load = job._weights_of if needed else job._load
+        with pytest.raises(OSError if needed else UnreadableError) as refused:
+            load(key, None)
+        assert str(refused.value).startswith(f"{path} is damaged (")
+        assert ("its contents are not those of its SHA-256" in str(refused.value)) == (kind == "altered")
+        assert str(refused.value).endswith(f"; it is now {aside}")
+        assert (aside.read_bytes(), path.exists()) == (damaged, False)
+        with pytest.raises(FileNotFoundError):
+            load(key, None)
+
+
+@pytest.mark.parametrize("why", ["read-only", "elsewhere"])
+def test_damaged_weights_stay_where_the_store_may_not_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    key = trained_store(tmp_path / "store", 1)[0]
+    path = tmp_path / "store" / "weights" / f"{key}.safetensors"
+    damaged = damage(path, "altered")
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    if why == "read-only":
+        monkeypatch.setattr(Folder, "place_aside", refused)
+    else:
+        path.parent.rename(tmp_path / "weights")
+        path.parent.symlink_to(tmp_path / "weights")
+    with MeasureTable(tmp_path / "store") as table:
+        job = measure._Job(table, measure.Outcome(), Console(), {path: path for path in TASKS})
+        for _ in range(2):
+            with pytest.raises(UnreadableError) as told:
+                job._load(key, None)
+            assert str(told.value) == f"{path} is damaged (its contents are not those of its SHA-256)"
+    assert path.read_bytes() == damaged
+
+
+def test_runs_without_weights_that_lack_measures_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = trained_store(tmp_path, 3)
+    with ResultStore(tmp_path) as store:  # no study trains a run of a former version, and not every run is measured
+        spec = RunSpec.from_dict(store.rows()[0])
+        others = [("0", spec), (TASK.version, dataclasses.replace(spec, holdout="random"))]
+        store.append([make_row(one, task_version=v, fixed_count=0, status="missed", reason="budget") for v, one in others])
+
+    def told() -> str:
+        outcome = measure.measure_missing(tmp_path)
+        assert (outcome.measured, outcome.failed) == (0, [])
+        return capsys.readouterr().err
+
+    with MeasureTable(tmp_path) as table:
+        for name in OF_DECODERS:
+            for key in keys:
+                table.save(key, name, VERSIONS[name], encode(key, name, VERSIONS[name], [], 0.0))
+        for key in keys:
+            (tmp_path / "weights" / f"{key}.safetensors").unlink()
+        assert told() == "", "nothing is missing"
+        for key in keys[:2]:
+            (tmp_path / "measures" / f"{key}.images-{VERSIONS['images']}.parquet").unlink()
+    assert told() == (
+        f"2 finished runs have no weights in {tmp_path}/weights, so they are not measured: the command of the study with "
+        "--save-weights trains them again\n"
+    )
+
+
 @pytest.mark.deep
 @pytest.mark.slow(40)
 def test_damaged_weights_cost_only_their_own_run(join: Callable[..., Command], tmp_path: Path) -> None:
@@ -156,7 +237,7 @@ def test_damaged_weights_cost_only_their_own_run(join: Callable[..., Command], t
     (tmp_path / "results" / "weights" / f"{keys[0]}.safetensors").write_bytes(b"no weights")
     command = join("--workers", "2", study="analysis.measure")
     assert command.wait() == 1
-    assert f"run {keys[0]}" in command.stderr
+    assert f"run {keys[0]}: all measures failed: results/weights/{keys[0]}.safetensors is damaged (" in command.stderr
     assert "Traceback" not in command.stderr
     assert set(pd.read_parquet(tmp_path / "results" / "measures")["key"]) == {keys[1]}
 
