@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from analysis.figures import usual_style
 from orchestrator.command.files import csv_bytes, json_bytes, write_files
@@ -18,17 +19,16 @@ MOST_PICTURED = 1 << 30
 
 
 @usual_style()
-def write_scaling(answer: scaling.Answer, out: Path, notes: Sequence[str] = ()) -> list[Path]:
+def write_scaling(answer: scaling.Answer, out: Path, told: Mapping[str, Any] = MappingProxyType({})) -> list[Path]:
     """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step.
 
     Args:
-        notes: of single thresholds, which the JSON has beside those of the answer.
+        told: what the JSON has beside the answer.
     """
     from analysis.figures.scaling import draw
     from analysis.figures.style import image
 
-    told = answer.to_json() | {"notes": [*answer.notes, *notes]}
-    tables = {"scaling.csv": csv_bytes(answer.shown, answer.counts), "scaling.json": json_bytes(told)}
+    tables = {"scaling.csv": csv_bytes(answer.shown, answer.counts), "scaling.json": json_bytes({**answer.to_json(), **told})}
     files = write_files(out, tables)  # first: a figure may fail
     figure = draw(answer)
     return files + write_files(out, {f"scaling.{kind}": image(figure, kind) for kind in ("png", "svg")})
@@ -95,12 +95,12 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
 
 
 @usual_style()
-def write_signal(answer: signal.Answer, out: Path, notes: Sequence[str] = ()) -> list[Path]:
+def write_signal(answer: signal.Answer, out: Path, told: Mapping[str, Any] = MappingProxyType({})) -> list[Path]:
     """Write `signal.csv`, a line per generator, `signal-thresholds.csv`, `signal.json`, `.png` and `.svg` into `out`, each
     replaced in one step.
 
     Args:
-        notes: as in `write_scaling`.
+        told: as in `write_scaling`.
     """
     from analysis.figures.signal import draw
     from analysis.figures.style import image
@@ -108,7 +108,7 @@ def write_signal(answer: signal.Answer, out: Path, notes: Sequence[str] = ()) ->
     tables = {
         "signal.csv": csv_bytes(answer.runs, ("seed", "steps")),
         "signal-thresholds.csv": csv_bytes(answer.thresholds.shown, answer.thresholds.counts),
-        "signal.json": json_bytes(answer.to_json() | {"notes": [*answer.notes, *notes]}),
+        "signal.json": json_bytes({**answer.to_json(), **told}),
     }
     files = write_files(out, tables)  # first: a figure may fail
     figure = draw(answer)

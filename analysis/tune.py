@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 STEPS = "steps"
 """The objective that is a time: a run that never reaches the target counts with all its steps, so its own time is not known."""
+ERRORS = "mse", "error"
+"""Ends of names of errors. A loss is none: it may be negative."""
 UNREACHED = "unreached"
 """Where that is an objective, a column of the confirmed settings: how many fresh seeds never reached the target."""
 COUNTS = ("number", "seeds", "failed", UNREACHED, STEPS, "pairs")
@@ -94,6 +96,8 @@ class Answer:
                 middle, lower, upper = interval(numbers, logs)
                 if is_share(aim.name) and all(0 <= number <= 1 for number in numbers):
                     lower, upper = np.clip([lower, upper], 0.0, 1.0).tolist()  # what is not known stays NaN
+                elif aim.name.endswith(ERRORS) and all(number >= 0 for number in numbers):
+                    lower = float(np.clip(lower, 0.0, None))
                 elif aim.name == STEPS:
                     lower, upper = _steps_ends(lower, upper, sound_rows)
                     entry[UNREACHED] = _unreached(sound_rows)

@@ -101,8 +101,11 @@ class DecoderOptions:
         return [dataclasses.replace(spec, data_count=count, seed=seed) for seed in range(self.seeds)]
 
 
-def depths(option: str, text: str) -> tuple[int, ...]:
+def depths(option: str, text: str, more: str = "") -> tuple[int, ...]:
     """Depths, `2..6`, `2..10:2` or `2,4,6`.
+
+    Args:
+        more: ends the message, where something else may be given, too.
 
     Raises:
         UserError: none of these.
@@ -110,7 +113,7 @@ def depths(option: str, text: str) -> tuple[int, ...]:
     try:
         found = parse_grid(text, 1, 32, 1, "depths", ("2..6", "2..10:2", "2,4,6"))
     except ValueError as error:
-        raise UserError(f"{option} {error}") from None
+        raise UserError(f"{option} {error}{more}") from None
     warn_of_short(f"{option} ", text, 1)
     return found
 

@@ -54,7 +54,7 @@ def encodings(
     """
     codes, boxes = words("--encodings", encodings, ENCODINGS), words("--holdouts", holdouts, BOXES)
     networks = words("--decoders", decoders, DECODERS)
-    further = () if by_depth == "none" else depths("--by-depth", by_depth)
+    further = () if by_depth == "none" else depths("--by-depth", by_depth, ", or none")
     decoder.check_runs(len(codes) * len(networks) * len(boxes) + len(further), "--by-depth")
     specs = []
     for code in codes:

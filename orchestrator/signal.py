@@ -8,7 +8,7 @@ For every factor and seed a threshold search finds the least contrast at which a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,10 +108,10 @@ class SignalStudy(WithMeasures, ThresholdStudy):
 
         return Answer.of(self.results(rows), self.search.runs(rows), rows.get, self.settings, self._measured)
 
-    def write_answer(self, answer: Any, out: Path, notes: Sequence[str]) -> Sequence[Path]:
+    def write_answer(self, answer: Any, out: Path, told: Mapping[str, Any]) -> Sequence[Path]:
         from analysis.files import write_signal
 
-        return write_signal(answer, out, notes)
+        return write_signal(answer, out, told)
 
 
 def signal(

@@ -61,9 +61,9 @@ class ThresholdStudy(PlainStudy):
     _written: frozenset[At] = frozenset()
     _results: Latest[list[ThresholdResult]] = field(init=False)
     _known: tuple[object, Any] | None = None
-    _drawn: tuple[Any, Sequence[str], Sequence[Path]] | None = None
-    """The answer that was written last, its notes, and its files: the last run of a launch often writes what its end would
-    write again."""
+    _drawn: tuple[Any, Mapping[str, Any], Sequence[Path]] | None = None
+    """The answer that was written last, what was told beside it, and its files: the last run of a launch often writes what its
+    end would write again."""
     _typical: dict[At, RunSpec] = field(init=False)
     """A run of each place."""
 
@@ -160,11 +160,11 @@ class ThresholdStudy(PlainStudy):
             self._known = settled, Answer.of_results(results, self.settings)
         return self._known[1]
 
-    def write_answer(self, answer: Any, out: Path, notes: Sequence[str]) -> Sequence[Path]:
-        """Write its files, with these notes beside its own."""
+    def write_answer(self, answer: Any, out: Path, told: Mapping[str, Any]) -> Sequence[Path]:
+        """Write its files, with what is told beside it."""
         from analysis.files import write_scaling
 
-        return write_scaling(answer, out, notes)
+        return write_scaling(answer, out, told)
 
     def work_left(self, rows: Rows) -> Work | None:
         """Probes and audits left, of as many steps as those of their grid size and data set so far."""
@@ -279,9 +279,10 @@ class ThresholdStudy(PlainStudy):
         if not (answered - self._written) and not (force and any(r.runs for r in results)):
             return []
         self._written = answered
-        answer, notes = self._answer(rows), self.notes(rows)
-        if self._drawn is None or self._drawn[0] is not answer or self._drawn[1] != notes:
-            self._drawn = answer, notes, self.write_answer(answer, out, notes)
+        answer = self._answer(rows)
+        told = self._told_beside(answer, rows)
+        if self._drawn is None or self._drawn[0] is not answer or self._drawn[1] != told:
+            self._drawn = answer, told, self.write_answer(answer, out, told)
         return self._drawn[2]
 
     def answer(self, rows: Rows) -> dict[str, Any]:
@@ -294,7 +295,15 @@ class ThresholdStudy(PlainStudy):
             if r.outliers
         ]
         answer = self._answer(rows)
-        return {**answer.to_json(), "outliers": outliers, "notes": [*answer.notes, *self.notes(rows)]}
+        return {**answer.to_json(), "outliers": outliers, **self._told_beside(answer, rows)}
+
+    def _told_beside(self, answer: Any, rows: Rows) -> dict[str, Any]:
+        """What the JSON tells beside the answer: whether the question is answered, as the exit code has it; how many thresholds
+        are open; and all notes."""
+        with rows.turn:  # all of one moment
+            is_answered = self.answered(rows) and self.doubt(rows) is None
+            still_open = sum(r.verdict == "open" for r in self.results(rows))
+        return {"answered": is_answered, "open": still_open, "notes": [*answer.notes, *self.notes(rows)]}
 
 
 def _end_of(result: ThresholdResult) -> float | None:

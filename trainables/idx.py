@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 SIDE = 28
+LARGEST_LABEL = 9
 MOST_BYTES = 100 << 20
 """MNIST's largest file has 47 million bytes, unpacked. One whose header promises more than this is not read."""
 IMAGES, LABELS = ("train-images", "idx3-ubyte", 2051), ("train-labels", "idx1-ubyte", 2049)
@@ -23,21 +24,23 @@ def read_digit(folder: Path, digit: int, index: int = 0) -> np.ndarray:
     Raises:
         ValueError: in a user's words, a file that is missing, damaged or not what its name says; no such image.
     """
-    counts, pixels = _read(folder, IMAGES, 3)
-    (labelled,), labels = _read(folder, LABELS, 1)
+    _, counts, pixels = _read(folder, IMAGES, 3)
+    path, (labelled,), labels = _read(folder, LABELS, 1)
     count, *shape = counts
     if shape != [SIDE, SIDE]:
         raise ValueError(f"the images in {folder} are {shape[0]} x {shape[1]} pixels, and MNIST's are {SIDE} x {SIDE}")
     if count != labelled:
         raise ValueError(f"{folder} has {count} images and {labelled} labels: download both files from one place")
+    if len(others := labels[labels > LARGEST_LABEL]):
+        raise ValueError(f"{path} has the label {others[0]}, and MNIST's lie in 0..{LARGEST_LABEL}: download it again")
     (places,) = np.nonzero(labels == digit)
     if not 0 <= index < len(places):
         raise ValueError(f"{folder} has {len(places)} images of the digit {digit}, so there is no number {index} (from 0)")
     return pixels.reshape(count, SIDE, SIDE)[places[index]].copy()
 
 
-def _read(folder: Path, names: tuple[str, str, int], dimensions: int) -> tuple[list[int], np.ndarray]:
-    """The sizes in the header of an IDX file, and its bytes, flat."""
+def _read(folder: Path, names: tuple[str, str, int], dimensions: int) -> tuple[Path, list[int], np.ndarray]:
+    """An IDX file: its path, the sizes in its header, and its bytes, flat."""
     stem, kind, magic = names
     candidates = [folder / f"{stem}{mark}{kind}{end}" for mark in "-." for end in ("", ".gz")]
     path = next((path for path in candidates if path.is_file()), None)
@@ -62,4 +65,4 @@ def _read(folder: Path, names: tuple[str, str, int], dimensions: int) -> tuple[l
     if len(content) != expected:
         more = " or more" if len(content) > expected else ""
         raise ValueError(f"{path} has {len(content)} bytes{more}, not the {expected} of its header: download it again")
-    return sizes, np.frombuffer(content, np.uint8, offset=header)
+    return path, sizes, np.frombuffer(content, np.uint8, offset=header)

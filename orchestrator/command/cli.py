@@ -505,10 +505,13 @@ def check_expanded(option: str, path: str | Path) -> None:
     """
     Raises:
         UserError: the path, which the user gave with this option, begins with a tilde that the shell has left as it is, and
-            nothing has this name.
+            nothing has this name. A shell leaves the tilde, too, where there is no such user.
     """
     first, slash, rest = str(path).partition("/")
     if first.startswith("~") and not os.path.lexists(path):
+        if first != "~" and os.path.expanduser(first) == first:  # noqa: PTH111 -- Path raises where there is no such user
+            meant = f"{option} ~/{shlex.quote(str(path)[1:])} for a place in your home, or give another name"
+            raise UserError(f"{option} {str(path)!r}: there is no user {first[1:]!r}: write {meant}")
         meant = f"{option} {first}{slash}{rest and shlex.quote(rest)}"
         raise UserError(f"{option} {str(path)!r}: the shell did not expand the ~: write {meant} with a space, without quotes")
 

@@ -124,6 +124,7 @@ def with_options(message: str, named: Mapping[str, str]) -> str:
 
     first = r"^(?:the option )?(\w+)(?= (?:must|takes|needs|is unknown|'[^']*' is unknown|\w+ needs)\b)"
     message = re.sub(first, option, message)
+    message = re.sub(r"\bthe option (\w+)=", lambda found: f"{named[found[1]]} " if found[1] in named else found[0], message)
     message = re.sub(r"(?<![\w'/.-])([a-z]+_\w+)(?![\w'/(=])(?!\.\w)", option, message)
     return re.sub(r"(--[a-z-]+) = ", r"\1 ", message)
 

@@ -77,6 +77,10 @@ def train(study: Study, rows: Rows, most: int = 10**6) -> list[dict[str, Any]]:
     return made
 
 
+BESIDE = ("answered", "open", "notes")
+"""What the JSON of thresholds tells beside the answer."""
+
+
 def launched(store: Path, study: Study, most: int = 10**6) -> dict[str, Any]:
     """The answer of a launch on this store."""
     with ResultStore(store) as opened:
@@ -84,7 +88,7 @@ def launched(store: Path, study: Study, most: int = 10**6) -> dict[str, Any]:
         save_question(opened, study.question)
         opened.append(train(study, rows, most))
     answer: dict[str, Any] = json.loads(json.dumps(study.answer(rows)))
-    return {name: value for name, value in answer.items() if name not in ("outliers", "notes")}
+    return {name: value for name, value in answer.items() if name not in ("outliers", *BESIDE)}
 
 
 def rebuilt(found: Found[Any] | None) -> dict[str, Any]:
@@ -411,8 +415,10 @@ def test_a_real_launch_is_answered_as_it_answered_itself(
     found = scaling_answer(Results.of("results", list(tasks)))
     answer = rebuilt(found)
     printed = json.loads(command.stdout)
-    assert {**answer, **{name: printed[name] for name in ("outliers", "notes")}} == printed
-    assert {**answer, "notes": printed["notes"]} == answer_files(tmp_path, "scaling")
+    written = answer_files(tmp_path, "scaling")
+    assert (written["answered"], written["open"]) == (True, 0)
+    assert {**answer, **{name: printed[name] for name in BESIDE}} == written
+    assert written | {"outliers": printed["outliers"]} == printed
     table = pd.read_csv(tmp_path / "results" / "scaling" / "scaling.csv")
     assert table["images"].tolist() == [threshold["images"] for threshold in answer["thresholds"]]
 

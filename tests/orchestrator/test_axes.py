@@ -250,7 +250,7 @@ def test_few_values_give_a_wide_interval_and_the_lowest_value_is_no_point_of_the
     left_out = fit_power_law(lowest, axes=Axes("depth"))
     assert (left_out.exponent, left_out.sizes) == (fit.exponent, 3)
     assert left_out.note == "without N = 8: the lowest depth passes, and less cannot be tried"
-    assert fit_power_law(lowest).sizes == 4
+    assert fit_power_law(lowest).note == "without N = 8: the lowest data_count passes, and less cannot be tried"
 
 
 def test_small_values_are_not_taken_for_none() -> None:
@@ -348,8 +348,8 @@ def test_files_are_renewed_where_an_answered_place_has_opened_again(
     study = ask(f"{PLAIN} --N 8,12 --store {tmp_path}")
     state, written, rows = list[Any](), list[Any](), Rows()
     study._results = SimpleNamespace(of=lambda _: state)  # type: ignore[assignment]
-    monkeypatch.setattr(ThresholdStudy, "_answer", lambda *_: tuple(state))
-    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out, notes: written.append(answer) or [out])
+    monkeypatch.setattr(ThresholdStudy, "_answer", lambda *_: SimpleNamespace(notes=[]))
+    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out, told: written.append(answer) or [out])
     monkeypatch.setattr(ThresholdStudy, "notes", lambda *_: [])
 
     def is_written(*verdicts: tuple[int, str]) -> bool:

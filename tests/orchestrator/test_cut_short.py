@@ -30,6 +30,13 @@ def told(stop: str, accuracies: Sequence[float], reason: str = "budget", rows: R
     return study.notes(rows), rows
 
 
+def seeds_of(count: int) -> list[Bracket]:
+    """The brackets of so many seeds at two grid sizes."""
+    template = RunSpec(task="tests.toy:Toy", dataset="toys", N=16, data_count=0, seed=0, max_steps=MAX_STEPS)
+    templates = [replace(template, N=N, seed=seed) for N in (16, 24) for seed in range(count)]
+    return [Bracket(template=one, task_version="1", counts=Counts(1, 100)) for one in templates]
+
+
 def ended(
     stop: str,
     accuracies: Sequence[float],
@@ -38,10 +45,7 @@ def ended(
     thresholds: Sequence[int] = (40,),
 ) -> tuple[ThresholdStudy, Rows]:
     """The study, with a seed for each of these thresholds."""
-    template = RunSpec(task="tests.toy:Toy", dataset="toys", N=16, data_count=0, seed=0, max_steps=MAX_STEPS)
-    templates = [replace(template, N=N, seed=seed) for N in (16, 24) for seed in range(len(thresholds))]
-    brackets = [Bracket(template=one, task_version="1", counts=Counts(1, 100)) for one in templates]
-    study = ThresholdStudy(Toy(), brackets, 0.05, {"target": 0.9, "max_steps": MAX_STEPS}, False, stop)
+    study = ThresholdStudy(Toy(), seeds_of(len(thresholds)), 0.05, {"target": 0.9, "max_steps": MAX_STEPS}, False, stop)
     rows = Rows() if rows is None else rows
     while not study.search.finished(rows):
         for spec in study.search.propose(rows, 1):
@@ -96,10 +100,32 @@ def test_every_note_below_the_table_is_in_the_json_of_the_answer(tmp_path: Path)
     assert json.loads(files["scaling.json"].read_text())["notes"] == notes
 
 
+@pytest.mark.slow(1)
+def test_the_json_says_whether_the_question_is_answered_and_how_many_thresholds_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(study: ThresholdStudy, rows: Rows) -> tuple[bool, int]:
+        files = {file.name: file for file in study.write(rows, tmp_path, force=True)}
+        written, printed = json.loads(files["scaling.json"].read_text()), study.answer(rows)
+        assert written == {name: value for name, value in printed.items() if name != "outliers"}
+        return written["answered"], written["open"]
+
+    study, rows = ended("budget", FLAT)
+    assert told(study, rows) == (True, 0)
+    more = ThresholdStudy(Toy(), seeds_of(3), 0.05, study.settings, False, "budget")
+    assert told(more, rows) == (False, 4)
+    for spec in more.search.propose(rows, 1):
+        rows.add(make_row(spec, task_version="1", fixed_count=0, status="failed", reason="error"))
+    assert [result.verdict for result in more.results(rows)].count("failed") == 1
+    assert told(more, rows) == (False, 3), "a threshold whose run failed is none that is open"
+    monkeypatch.setattr(ThresholdStudy, "doubt", lambda *_: "the exponent is not known well enough")
+    assert told(study, rows) == (False, 0)
+
+
 def test_files_are_written_anew_where_only_a_note_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, rows = ended("budget", FLAT)
     written: list[Sequence[str]] = []
-    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out, notes: written.append(notes) or [out])
+    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out, told: written.append(told["notes"]) or [out])
     for notes in ([], ["one"], ["one"]):
         monkeypatch.setattr(ThresholdStudy, "notes", lambda *_, told=notes: told)
         assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]

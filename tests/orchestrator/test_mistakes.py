@@ -37,6 +37,7 @@ from trainables.generative.settings import GeneratorSettings
 from trainables.settings import settings_of
 
 TILDE, HOW = "the shell did not expand the ~", "with a space, without quotes\n"
+NOBODY, IN_HOME = "there is no user 'nobody-here'", "for a place in your home, or give another name\n"
 OF_WORDS: list[tuple[Any, str, str]] = [
     (scaling, "--N 16 --N 24", "--N is given twice, 16 and 24: give it once, for example --N 16,24"),
     (scaling, "--N=16 --seeds 1 --N 24", "--N is given twice, 16 and 24: give it once, for example --N 16,24"),
@@ -95,7 +96,9 @@ OF_WORDS: list[tuple[Any, str, str]] = [
     (scaling, "--out=~/y", f"--out '~/y': {TILDE}: write --out ~/y {HOW}"),
     (again, "--into=~/y 123456", f"--into '~/y': {TILDE}: write --into ~/y {HOW}"),
     (export, "--csv=~/x", f"--csv '~/x': {TILDE}: write --csv ~/x {HOW}"),
-    (export, "--tensorboard=~someone/b", f"--tensorboard '~someone/b': {TILDE}: write --tensorboard ~someone/b {HOW}"),
+    (export, "--tensorboard=~root/b", f"--tensorboard '~root/b': {TILDE}: write --tensorboard ~root/b {HOW}"),
+    (scaling, "--store ~nobody-here", f"--store '~nobody-here': {NOBODY}: write --store ~/nobody-here {IN_HOME}"),
+    (export, "--csv=~nobody-here/b", f"--csv '~nobody-here/b': {NOBODY}: write --csv ~/nobody-here/b {IN_HOME}"),
     (scaling, "stray", "'stray' belongs to no option: --help shows what there is"),
     (again, "123456 234567", "'234567' belongs to no option"),
     (again, "--store here 123456 --close 0.1 stray", "'stray' belongs to no option, and --close takes one number: omit it"),
@@ -128,6 +131,8 @@ OF_SETTINGS: list[tuple[Any, str, str]] = [
     (scaling, "--sigma 99 --N 16", "error: --sigma must be above 0"),
     (scaling, "--option sigma=wide", "error: --option 'sigma=wide': the option sigma takes a finite number, not 'wide'"),
     (regularization, "--init x", "error: --init must be one of published, positive, not 'x'"),
+    (scaling, "--encoding ramp", "because zero is a position: use --absent minus-one\n"),
+    (scaling, "--along encoding=bump,ramp --N 16", "because zero is a position: use --absent minus-one\n"),
     (jepa, "--jepa-layers 0", "error: --jepa-layers must be three or one"),
     (jepa, "--jepa 0 --jepa-layers one --jepa-teacher same --option smoothing=0", "error: --option smoothing has an option"),
     (conditioning, "--dropout-mode x", "error: --dropout-mode 'x' is unknown"),
@@ -222,10 +227,12 @@ def test_an_option_may_take_two_values() -> None:
 
 
 def test_only_settings_that_have_options_are_called_by_them() -> None:
-    named = {"sigma": "--sigma", "jepa_layers": "--jepa-layers", "jepa": "--jepa", "width": "--channels"}
+    named = {"sigma": "--sigma", "absent": "--absent", "jepa_layers": "--jepa-layers", "jepa": "--jepa", "width": "--channels"}
     assert with_options("width must be 2", named) == "--channels must be 2"
     assert with_options("jepa_layers and head_width mean nothing", named) == "--jepa-layers and head_width mean nothing"
     assert with_options("jepa_layers = 3 is too many", named) == "--jepa-layers 3 is too many"
+    assert with_options("no: use the option absent=minus-one", named) == "no: use --absent minus-one"
+    assert with_options("no: use the option present=yes", named) == "no: use the option present=yes"
     assert with_options("jepa is a loss, of width 2", named) == "jepa is a loss, of width 2"
     assert with_options("a/jepa_layers.txt cannot be read", named) == "a/jepa_layers.txt cannot be read"
 

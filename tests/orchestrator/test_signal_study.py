@@ -20,7 +20,7 @@ from analysis.remake import search_of
 from analysis.report.studies import studies_of
 from analysis.report.told import ANSWERED, DOUBTFUL, Around, Told
 from analysis.results import Results
-from analysis.signal import WORST, between_classes
+from analysis.signal import WORST, Answer, between_classes
 from orchestrator import launch, signal
 from orchestrator.command.cli import run
 from orchestrator.command.stages import Stages
@@ -174,14 +174,16 @@ def test_the_answer_has_thresholds_and_says_what_fails_below_them(monkeypatch: p
     assert names == {"signal.csv", "signal-thresholds.csv", "signal.json", "signal.png", "signal.svg"}
     figure = draw(study._answer(rows))
     assert [axes.get_title() for axes in figure.axes] == [
-        f"{factor} faint: from {factors[factor]['contrast']:.2g} on" for factor in FACTORS
+        f"{factor} faint: from {factors[factor]['contrast']:.3g} on" for factor in FACTORS
     ]
+    for axes, line in zip(figure.axes, lines, strict=True):
+        assert axes.get_title().removesuffix(" on").rpartition(" ")[2] in line
 
 
 def test_an_answer_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     study = study_of("--seeds 1 --resolution 0.5", monkeypatch)
     rows, written = answered(study), []
-    monkeypatch.setattr(signal.SignalStudy, "write_answer", lambda _, answer, out, notes: written.append(answer) or [out])
+    monkeypatch.setattr(signal.SignalStudy, "write_answer", lambda _, answer, out, told: written.append(answer) or [out])
     assert list(study.write(rows, tmp_path, force=False)) == [tmp_path]
     assert list(study.write(rows, tmp_path, force=False)) == [], "nothing more is answered"
     assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]
@@ -315,6 +317,30 @@ def test_an_interval_ends_where_contrasts_do(monkeypatch: pytest.MonkeyPatch) ->
     assert (factor["contrast"], factor["lower"], factor["upper"]) == (None, None, None), "a seed that never composes"
     assert not draw(never).axes[0].patches, "no band where there is no threshold"
     assert len(draw(close).axes[0].patches) == 1
+    assert legend_of(never)[-1] == "colour alone"
+    assert legend_of(close)[-2:] == ["least contrast", "its 95 % interval"]
+
+
+def legend_of(answer: Answer) -> list[str]:
+    """The words of the legend, none of which is cut off."""
+    figure = draw(answer)
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    return [text.get_text() for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("factors", ["colour", "colour,size", "colour,size,shape"])
+def test_what_one_seed_has_is_called_a_bracket(factors: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (study_of(f"{SHORT} --seeds {n} --factors {factors}", monkeypatch) for n in (1, 2))
+    answer = one._answer(answered(one))
+    assert legend_of(answer)[-2:] == ["least contrast", "its bracket (one seed)"]
+    both = two._answer(answered(two))
+    assert legend_of(both)[-1] == "its 95 % interval"
+    if "," in factors:
+        both.factors.loc[0, "seeds"] = 1
+        assert legend_of(both)[-1] == "its 95 % interval, or bracket of the only seed"
 
 
 def test_a_factor_whose_runs_fail_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

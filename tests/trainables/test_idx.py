@@ -66,6 +66,7 @@ BAD = {
     "damaged gzip": (PACKED[:20] + b"\xff" * 8 + PACKED[28:], labels(), "cannot be read"),
     "other counts": (images(3), labels(), "has 3 images and 4 labels"),
     "other images": (images(side=20), labels(), "are 20 x 20 pixels, and MNIST's are 28 x 28"),
+    "a label that is no digit": (images(), labels([4, 1, 44, 200]), f"{NAMES[1]} has the label 44, and MNIST's lie in 0..9"),
     "no such digit": (images(), labels([1, 2, 3, 5]), "has 0 images of the digit 4"),
 }
 
