@@ -202,7 +202,7 @@ class Answer:
 
     def describe_broken(self, broken: Broken) -> str:
         """`N^1.70 before, N^2.10 after, and x 1.45 at the break`."""
-        before, after = (f"{self.axes.along}^{exponent:.2f}" for exponent in broken.exponents)
+        before, after = (f"{self.axes.along}^{exponent:z.2f}" for exponent in broken.exponents)
         return f"{before} before, {after} after, and x {broken.step:.2f} at the break"
 
 

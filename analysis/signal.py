@@ -112,6 +112,14 @@ class Answer:
             )
         return cls(thresholds, runs.reset_index(drop=True), pd.DataFrame(of_factors), settings, level)
 
+    @property
+    def band(self) -> str:
+        """What the intervals of the factors are: with one seed only the bracket of its threshold. Empty if there are none."""
+        single = [row["seeds"] == 1 for row in self.factors.to_dict("records") if not math.isnan(row["lower"])]
+        if not single:
+            return ""
+        return "bracket (one seed)" if all(single) else "95 % interval" + ", or bracket of the only seed" * any(single)
+
     def lines(self) -> list[str]:
         """A line for each factor."""
         return [_line(row) for row in self.factors.to_dict("records")]

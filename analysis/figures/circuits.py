@@ -6,6 +6,7 @@ Settings of the loss differ in colour and in hatching, so that no colour is need
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,6 +22,8 @@ from analysis.figures.style import COLOURS
 from analysis.measures.circuits import APART
 
 APART_NAMES = {"one_apart": "one factor apart", "two_apart": "two apart"}
+LINE = 0.15
+"""Inches of a line of the legend."""
 BARS = 0.8
 """Width of the bars of a place together; places are 1 apart."""
 Losses = Mapping[str, tuple[str, str]]
@@ -111,5 +114,8 @@ def _with_legend(figure: Figure, losses: Losses) -> Figure:
         for name, (colour, hatch) in losses.items()
     ]
     handles.append(Line2D([], [], color="0.2", ls="--", lw=1, label="untrained"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=SMALL, frameon=False)
+    in_a_line = 3 if len(figure.axes) > 1 else 1
+    lines = math.ceil(len(handles) / in_a_line)
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines - 2))
+    figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=SMALL, frameon=False)
     return figure

@@ -30,6 +30,10 @@ DATASET_NAMES = {"bumps": "bumps", "stripes+bumps": "stripes + bumps"}
 DATASET_COLOURS = {"bumps": COLOURS[1], "stripes+bumps": COLOURS[0]}
 LEAST_R2 = -1.0
 """Lower end of the axis of R^2, which has none."""
+MOST_NAMED = 8
+"""Layers that an axis names between its first and its last one."""
+WIDE, NARROW = 1.3, 0.85
+"""Inches of a panel with an axis of layers, and of a map with its title."""
 
 
 def draw_volumes(table: pd.DataFrame) -> Figure:
@@ -41,8 +45,9 @@ def draw_volumes(table: pd.DataFrame) -> Figure:
     rows = [(title, part, _log_volumes(part)) for title, part in groups(maps[maps["depth"] == depth])]
     apart = np.concatenate([(values - values.mean()).ravel() for _, _, logs in rows for values in logs])
     limit = 3 * np.std(apart)
-    figure = Figure(figsize=(PAGE, 0.5 + 1.05 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), min(MOST_LAYERS, max(len(logs) for _, _, logs in rows)), squeeze=False)
+    columns = min(MOST_LAYERS, max(len(logs) for _, _, logs in rows))
+    figure = Figure(figsize=(max(PAGE, 1.0 + NARROW * columns), 0.5 + 1.05 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False)
     for axes_row, (title, part, logs) in zip(grid, rows, strict=True):
         for layer, (axes, values) in enumerate(zip(axes_row, logs, strict=False)):
             shown = draw_map(axes, values - values.mean(), cmap="RdBu_r", vmin=-limit, vmax=limit)
@@ -77,7 +82,8 @@ def draw_volume_gap(table: pd.DataFrame) -> Figure:
     gaps = (inside - outside).reset_index().assign(quantity="gap")
     decoders = [d for d in DECODER_NAMES if d in set(gaps["decoder"])]
     depths = sorted(set(gaps["depth"]))[:MOST_LAYERS]
-    figure = Figure(figsize=(PAGE, 0.5 + 1.5 * len(decoders)), layout="constrained")
+    size = max(PAGE, 0.5 + WIDE * len(depths)), 0.7 + 1.6 * len(decoders)
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(decoders), len(depths), squeeze=False, sharey=True)
     for axes_row, decoder in zip(grid, decoders, strict=True):
         for axes, depth in zip(axes_row, depths, strict=True):
@@ -91,7 +97,8 @@ def draw_volume_gap(table: pd.DataFrame) -> Figure:
         axes_row[0].set_ylabel("OOD minus ID,\n" + r"mean $\log_{10}$ volume", fontsize=SMALL)
     for axes in grid[-1]:
         axes.set_xlabel("layer", fontsize=SMALL)
-    grid[0, 0].legend(fontsize=SMALL, frameon=False)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
     return figure
 
 
@@ -135,9 +142,13 @@ def groups(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def layer_axis(axes: Axes, last: int, image: bool = True) -> None:
-    """Ticks of the input code and of the layers up to `last`, the image if there is one; of many layers some."""
-    between = range(0, last, 1 + last // (MOST_LAYERS + 1))
+    """Ticks of the input code and of the layers up to `last`, the image if there is one; of many layers some. The image is
+    turned, as it would run into the layer before it."""
+    step = 1 + (last - 1) // MOST_NAMED
+    between = range(0, last - step + 1, step)
     axes.set_xticks([-1, *between, last], ["in", *map(str, between), "image" if image else str(last)])
+    if image:
+        axes.get_xticklabels()[-1].set_rotation(90)
     axes.tick_params(labelsize=SMALL)
     axes.grid(color="0.92")
     axes.set_axisbelow(True)

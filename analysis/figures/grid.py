@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures.style import COLOURS, literal
+from analysis.figures.style import COLOURS, label_decades, literal, space_numbers
 
 MOST_SETTINGS = 24
 """Settings that one figure shows."""
@@ -17,6 +17,8 @@ SHORT = 60
 """Letters of a line of a setting."""
 LINE = 0.14
 """Inches of such a line."""
+NAME = 40
+"""Letters of a line of the name of a number, which has room below a panel."""
 NAMES = {"accuracy": "accuracy on what is held out", "id_mse": "ID MSE", "ood_mse": "OOD MSE", "loss": "training loss"}
 
 
@@ -34,6 +36,7 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
     size = (min(3.0, 0.07 * longest) + 3.0 * max(1, len(numbers)), 1.0 + max(0.28, LINE * lines) * max(3, len(settings)))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, max(1, len(numbers)), sharey=True, squeeze=False)[0]
+    logarithmic = []
     for place, (axes, name) in enumerate(zip(panels, numbers, strict=False)):
         values = table[name].astype(float)
         finite = values[np.isfinite(values)]
@@ -45,13 +48,16 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
                 axes.plot([found.mean()], [line], "|", color="0.1", ms=11, mew=1.6)
         if logs:
             axes.set_xscale("log")
-        axes.set_xlabel(literal(NAMES.get(name, name)), fontsize=9)
+            label_decades(axes.xaxis)
+            logarithmic.append(axes)
+        axes.set_xlabel(literal(textwrap.fill(NAMES.get(name, name), NAME)), fontsize=9)
         axes.grid(axis="x", color="0.92")
         axes.set_axisbelow(True)
     panels[0].set_yticks(range(len(settings)), labels, fontsize=8)
     panels[0].set_ylim(len(settings) - 0.5, -0.5)
     if left := len(every) - len(settings):
         figure.supxlabel(f"the first {MOST_SETTINGS} settings; {left} more are in the table", fontsize=8, color="0.4")
+    space_numbers(figure, logarithmic)
     return figure
 
 

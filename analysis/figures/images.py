@@ -31,6 +31,8 @@ from analysis.figures.style import COLOURS
 CROSS = COLOURS[1]
 FAINT = 0.5
 """Exponent of the grey scale of pictures: a hundredth of a bump is drawn as a tenth."""
+PICTURE, BESIDE = 0.62, 0.9
+"""Inches of a picture with its title, and of the scale beside pictures."""
 
 
 def draw_errors(table: pd.DataFrame) -> Figure:
@@ -90,8 +92,9 @@ def draw_by_bumps(table: pd.DataFrame) -> Figure:
     figures 4b, 7)."""
     counts = sorted(int(n) for n in table["data_count"].unique())
     pictures = [array_of(table, "pictures", data_count=n) for n in counts]
-    figure = Figure(figsize=(PAGE, 3.9), layout="constrained")
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[0.62, 0.38])[0]
+    widths = max(0.62 * PAGE, BESIDE + PICTURE * len(counts)), 0.38 * PAGE
+    figure = Figure(figsize=(sum(widths), 3.9), layout="constrained")
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=widths)[0]
     _draw_pictures(left, table, pictures, [f"{n} bumps" for n in counts])
     axes = right.subplots()
     for place, count in enumerate(counts):

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Patch, Rectangle
 
 from analysis.figures.composition import draw_composition
+from analysis.figures.scaling import ROOM
 from analysis.figures.style import COLOURS, literal
 from analysis.geometry import volume
 from analysis.measures.geometry import LEAST_VOLUME
@@ -47,12 +48,14 @@ def drawings(answer: Answer, decoders: Mapping[str, TrainedLowRank]) -> dict[str
 
 
 def draw_errors(answer: Answer) -> Figure:
-    """ID and OOD error of every setting: geometric mean, interval, and every seed (paper figure 3e)."""
+    """ID and OOD error of every setting: geometric mean, interval, and every seed (paper figure 3e). An interval far longer
+    than the others goes on beyond the frame."""
     summary = answer.summary[answer.summary["seeds"] > 0].reset_index(drop=True)
     figure = Figure(figsize=(2.4 + 1.2 * max(3, len(summary)), 4.4), layout="constrained")
     axes = figure.add_subplot()
     width = 0.4
     label: str | None = "authors' published model"
+    shown = [blank := answer.blank_error("ood")]
     for side, error, colour in ((-0.5, "id_mse", ID_COLOUR), (0.5, "ood_mse", OOD_COLOUR)):
         where, mean = summary.index + side * width, summary[f"{error}_gmean"]
         axes.bar(where, mean, width * 0.94, color=colour, alpha=0.6, label=error.removesuffix("_mse").upper())
@@ -62,26 +65,35 @@ def draw_errors(answer: Answer) -> Figure:
             seeds = answer.averaged.loc[answer.averaged["setting"] == setting, error]
             beside = x + np.linspace(-0.4, 0.4, len(seeds) + 2)[1:-1] * width
             axes.scatter(beside, seeds, s=16, color=colour, edgecolors="0.2", linewidths=0.6, zorder=3)
+            shown += seeds.tolist()
             if paper := answer.paper(setting):
+                shown.append(paper[error])
                 axes.scatter(x, paper[error], s=30, marker="D", color="white", edgecolors="black", zorder=4, label=label)
                 label = None
-    blank = answer.blank_error("ood")
     axes.axhline(blank, color="0.3", ls="--", lw=1, zorder=0, label="blank image (OOD)")
     axes.set_yscale("log")
     low, high = axes.get_ylim()
+    positive = [value for value in shown if value > 0]
+    low, high = max(low, min(positive) / ROOM), min(high, max(positive) * ROOM)
     axes.set_ylim(10 ** math.floor(math.log10(low)), max(high, 4 * blank))
     axes.set_xticks(summary.index, [_tick(row) for row in summary.to_dict("records")], fontsize=9)
     axes.set_xlim(-0.6, len(summary) - 0.4)
     axes.set_ylabel("mean squared error")
     axes.grid(axis="y", color="0.92")
     axes.set_axisbelow(True)
-    axes.set_title(literal(_setup(answer)) + "\nbars: geometric mean over seeds, with 95 % interval; dots: seeds", fontsize=10)
+    interval = ", with 95 % interval" * has_intervals(answer)
+    axes.set_title(f"{literal(_setup(answer))}\nbars: geometric mean over seeds{interval}; dots: seeds", fontsize=10)
     handles, labels = axes.get_legend_handles_labels()
     order = np.argsort([not isinstance(handle, BarContainer) for handle in handles], stable=True)
     figure.legend(
         [handles[i] for i in order], [labels[i] for i in order], loc="outside lower center", ncols=4, fontsize=8, frameon=False
     )
     return figure
+
+
+def has_intervals(answer: Answer) -> bool:
+    """Whether any mean error has one: a single seed has none."""
+    return bool(answer.summary[["id_mse_lower", "ood_mse_lower"]].notna().any(axis=None))
 
 
 def draw_curves(answer: Answer) -> Figure:

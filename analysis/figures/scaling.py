@@ -12,13 +12,15 @@ from matplotlib.transforms import ScaledTranslation
 
 from analysis.figures.panels import DECODER_NAMES
 from analysis.figures.style import COLOURS, label_decades, literal, turn_words
-from analysis.fits import PowerLaw
+from analysis.fits import PowerLaw, is_censored, is_cut
 from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
 from orchestrator.searches.axes import BUMPS
 from trainables.program import PATH as PROGRAM_TASK
 
 MARKERS = "os^Dv<"
+BOUND = 70
+"""Size of the open triangles at bounds of thresholds: larger than the marker of a mean, which may lie over one."""
 BROKEN = (0, (4, 1, 1, 1, 1, 1))
 """Dashes of a broken law."""
 LEGEND_WIDTH = 92
@@ -29,6 +31,8 @@ MARGIN = 0.1
 """Inches above and below all that is drawn, together."""
 APART, TOGETHER = 0.16, 0.6
 """Of categories, whose places are 1 apart: how far data sets stand from each other, and all of them at most."""
+CURVE_POINTS = 50
+"""Of a power law, which is no straight line where an axis is linear."""
 ROOM = 3.0
 """How many times the largest value that is shown, or what part of the least, the frame has of intervals at most: those of few
 seeds may span decades in which nothing can lie."""
@@ -44,14 +48,14 @@ def draw(answer: Answer) -> Figure:
     along, is_usual = answer.axes.along, answer.axes.is_usual
     values = answer.table[along].unique()
     sizes = np.array(sorted(values) if answer.axes.scaled else range(len(values)), dtype=float)
-    for index, (dataset, part) in enumerate(answer.table.groupby("dataset", sort=False)):
+    for index, (dataset, part) in enumerate(answer.known.groupby("dataset", sort=False)):
         _draw_dataset(axes, str(dataset), part, answer, index)
     if is_usual:
         _draw_references(axes, sizes, answer)
     if answer.axes.scaled:
         axes.set_xscale("log", base=2)
-    found = answer.table["total_images"].dropna()
-    is_known = len(found) > 0 or bool((answer.table["verdict"] == "none reached").any())
+    found = answer.table["total_images"].fillna(answer.table["lower"].where(is_censored(answer.table))).dropna()
+    is_known = len(found) > 0
     is_log = is_known and bool((found > 0).all())
     if is_log:
         axes.set_yscale("log")
@@ -134,16 +138,20 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
     colour = COLOURS[index % len(COLOURS)]
     found = part[part["total_images"].notna()]
     axes.scatter(_places(found, answer, index), found["total_images"], s=12, color=colour, alpha=0.5, linewidths=0)
-    censored = part[part["verdict"] == "none reached"]
-    if len(censored):
-        label, places = literal(f"{dataset}: more than this"), _places(censored, answer, index)
-        axes.scatter(places, censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
+    for chosen, end, marker, words in (
+        (part[is_censored(part)], "lower", "^", "more than this"),
+        (found[is_cut(found, answer.axes)], "total_images", "v", "at most this"),
+    ):
+        if len(chosen):
+            label, places = literal(f"{dataset}: {words}"), _places(chosen, answer, index)
+            axes.scatter(places, chosen[end], s=BOUND, marker=marker, facecolors="none", edgecolors=colour, label=label)
     fit = answer.fits.get(dataset)
     if fit is not None and fit.exponent is not None and fit.prefactor is not None:
         places = _places(_means(answer, dataset), answer, index)
-        sizes = np.array([places.min(), places.max()], dtype=float)
+        ends = float(places.min()), float(places.max())
+        sizes = np.geomspace(*ends, CURVE_POINTS)
         axes.plot(sizes, fit.prefactor * sizes**fit.exponent, color=colour, lw=1.5)
-        _draw_alternatives(axes, dataset, fit, sizes, answer, colour)
+        _draw_alternatives(axes, dataset, fit, ends, answer, colour)
 
 
 def _draw_intervals(axes: Axes, answer: Answer) -> None:
@@ -188,12 +196,14 @@ def _begins(means: pd.DataFrame, answer: Answer) -> pd.Series:
     return np.fmin(np.fmax(means["lower"].fillna(means["total_images"]), least), means["total_images"])
 
 
-def _draw_alternatives(axes: Axes, dataset: str, fit: PowerLaw, ends: np.ndarray, answer: Answer, colour: str) -> None:
+def _draw_alternatives(
+    axes: Axes, dataset: str, fit: PowerLaw, ends: tuple[float, float], answer: Answer, colour: str
+) -> None:
     """Where the law lies without one size at a time, and a broken law that fits far better."""
     along = answer.axes.along
     part = answer.table[(answer.table["dataset"] == dataset) & answer.table["total_images"].notna()]
     part = part[part[along].astype(float).isin([float(size) for size in fit.without])]
-    sizes, laws = np.geomspace(*ends), []
+    sizes, laws = np.geomspace(*ends, CURVE_POINTS), []
     for left_out, exponent in fit.without.items():
         kept = part[part[along] != float(left_out)]
         height = np.log(kept["total_images"]).mean() - exponent * np.log(kept[along].astype(float)).mean()
@@ -207,7 +217,7 @@ def _draw_alternatives(axes: Axes, dataset: str, fit: PowerLaw, ends: np.ndarray
     text = literal(f"{dataset}: {answer.describe_broken(broken)}")
     parts = ((ends[0], broken.last, text), (broken.first, ends[1], None))
     for exponent, prefactor, (begin, end, shown) in zip(broken.exponents, broken.prefactors, parts, strict=True):
-        span = np.array([begin, end])
+        span = np.geomspace(begin, end, CURVE_POINTS)
         axes.plot(span, prefactor * span**exponent, color=colour, lw=1.2, ls=BROKEN, label=shown)
 
 
@@ -220,8 +230,8 @@ def _draw_references(axes: Axes, sizes: np.ndarray, answer: Answer) -> None:
     N0, T0 = float(start["N"].iloc[0]), float(start["total_images"].max())
     if T0 == 0:
         return
-    span = np.array([N0, sizes.max()])
+    span = np.geomspace(N0, sizes.max(), CURVE_POINTS)
     for power, style in ((1, ":"), (2, "-."), (3, "--")):
         axes.plot(span, T0 * (span / N0) ** power, style, color="0.6", lw=1, zorder=0)
-        name, end = f"$N^{power}$" if power > 1 else "$N$", (span[1], T0 * (span[1] / N0) ** power)
+        name, end = f"$N^{power}$" if power > 1 else "$N$", (span[-1], T0 * (span[-1] / N0) ** power)
         axes.annotate(name, end, (6, 0), textcoords="offset points", va="center", color="0.4", fontsize=8)

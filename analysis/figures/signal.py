@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from analysis.figures.panels import SMALL
 from analysis.figures.style import COLOURS
@@ -19,25 +20,32 @@ MARKERS = dict(zip(FACTORS, "s^v", strict=True))
 PASSED: dict[str, Any] = {"color": "black", "ms": 4.5}
 MISSED: dict[str, Any] = {"color": "black", "mfc": "none", "ms": 7}
 """Of the share of all factors. One that lies over the other leaves both to be seen."""
+LEAST: dict[str, Any] = {"color": "0.4", "lw": 0.9}
+BAND: dict[str, Any] = {"color": "0.88"}
 
 
 def draw(answer: Answer) -> Figure:
     """A panel for each faint factor: by its contrast, the share of pictures at the farthest level in which both judges read all
     factors right (dots, filled if the run has passed, larger and open if it has missed), and in which they read each factor
-    right (a line for each seed). The band is the interval of the least contrast."""
+    right (a line for each seed). The vertical line is the least contrast, and the band its interval, or its bracket where there
+    is one seed."""
     factors = answer.factors.to_dict("records")
     figure = Figure(figsize=(3.1 * max(1, len(factors)) + 0.4, 3.3), layout="constrained")
     panels = figure.subplots(1, max(1, len(factors)), sharey=True, squeeze=False)[0]
     for axes, row in zip(panels, factors, strict=False):
         _draw_factor(axes, answer, row)
     panels[0].set_ylabel(f"read right at level {answer.level}, last look", fontsize=8)
-    handles = [
+    handles: list[Line2D | Patch] = [
         Line2D([], [], marker="o", ls="none", **PASSED, label="all factors, passed"),
         Line2D([], [], marker="o", ls="none", **MISSED, label="all factors, missed"),
     ]
     colours = dict(zip(FACTORS, COLOURS, strict=False))
     handles += [Line2D([], [], color=colours[f], marker=MARKERS[f], ms=4, lw=1, label=f"{f} alone") for f in FACTORS]
-    in_a_line = len(handles) if len(factors) > 1 else 2
+    if any(not math.isnan(row["contrast"]) for row in factors):
+        handles.append(Line2D([], [], **LEAST, label="least contrast"))
+    if answer.band:
+        handles.append(Patch(**BAND, label=f"its {answer.band}"))
+    in_a_line = 4 if len(factors) > 1 else 2
     figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=7, frameon=False)
     return figure
 
@@ -54,11 +62,11 @@ def _draw_factor(axes: Axes, answer: Answer, row: dict[str, object]) -> None:
         axes.plot(part["contrast"], shares, "o", **(PASSED if passed else MISSED), zorder=3 if passed else 4)
     lower, upper, least = (float(str(row[name])) for name in ("lower", "upper", "contrast"))
     if not math.isnan(lower):
-        axes.axvspan(lower, min(upper, 1.05), color="0.88", zorder=0)
+        axes.axvspan(lower, min(upper, 1.05), **BAND, zorder=0)
     title = f"{name} faint"
     if not math.isnan(least):
-        axes.axvline(least, color="0.4", lw=0.9)
-        title += f": from {least:.2g} on"
+        axes.axvline(least, **LEAST)
+        title += f": from {least:.3g} on"
     axes.set_title(title, fontsize=9)
     low, high = map(float, answer.settings["between"])
     axes.set_xscale("log")

@@ -90,6 +90,20 @@ def turn_words(figure: Figure, panels: Sequence[Axes], keep: int = 0) -> None:
     figure.set_figheight(figure.get_figheight() + lines * higher)
 
 
+def space_numbers(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Leave out each number below panels that would run into the one before it. Call it when all is drawn."""
+    figure.draw_without_rendering()
+    for axes in panels:
+        kept: list[tuple[float, str]] = []
+        end = -math.inf
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
+            box = label.get_window_extent()
+            if box.x0 >= end + SPACE * box.height:
+                kept.append((place, label.get_text()))
+                end = box.x1
+        axes.set_xticks([place for place, _ in kept], [text for _, text in kept])
+
+
 def _turn(axes: Axes, keep: int) -> float:
     """By how many dots the words below axes become higher."""
     labels = axes.get_xticklabels()

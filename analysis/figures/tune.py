@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -12,17 +14,23 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.scale import SymmetricalLogScale
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from analysis.figures.scaling import ROOM
-from analysis.figures.style import COLOURS, label_decades, label_zero_and_decades, literal, turn_words
-from analysis.tune import Answer
+from analysis.figures.style import COLOURS, label_decades, label_zero_and_decades, literal, space_numbers, turn_words
+from analysis.tune import STEPS, UNREACHED, Answer
 from orchestrator.command.tables import kind_of_mean
 from orchestrator.searches.space import shown
 
 SEARCHED, CONFIRMED = COLOURS[0], COLOURS[1]
 MOST_PANELS = 12
 """Searched settings that are shown: those of a search of a whole decoder are eleven."""
+CROWDED = 10
+"""With more confirmed settings than these, a legend inside their panel would cover some."""
+LEAST = "at least this: some seeds never reached the target"
+"""What a mean of steps is then."""
+BELOW, BESIDE_LOW, BESIDE_HIGH = 32, 24, 45
+"""Letters that have room in a line: below or above a panel, and beside a low one or a high one."""
 MOST_WORDS = 40
 """Words of a setting that are named."""
 BESIDE = 0.05
@@ -45,12 +53,15 @@ def draw(answer: Answer) -> Figure:
         _front(left, answer)
     for place, axes in enumerate(others):
         _confirmation(axes, answer, place)
-    if aims == 1:
-        left.set_ylim(_near(left.get_ylim(), answer, 0))
+        axes.set_ylim(_near(axes.get_ylim(), answer, place))
     if len(answer.confirmed):
         turn_words(figure, others, keep=int(answer.confirmed["winner"].to_numpy(bool).argmax()))
-    if aims > 1 and len(answer.confirmed):  # the panels are too narrow for it
-        figure.legend(*others[0].get_legend_handles_labels(), loc="outside lower right", ncols=2, fontsize=7, frameon=False)
+    if aims > 1 and left.get_xscale() == "log":
+        space_numbers(figure, [left])
+    if _has_legend_below(answer):
+        told = [one for axes in others for one in zip(*axes.get_legend_handles_labels(), strict=True)]
+        handles = {label: handle for handle, label in told}
+        figure.legend(handles.values(), handles, loc="outside lower right", ncols=2, fontsize=7, frameon=False)
     return figure
 
 
@@ -70,8 +81,9 @@ def draw_settings(answer: Answer) -> Figure | None:
     for axes in list(panels.flat)[len(names) :]:
         axes.set_axis_off()
     for axes in panels[:, 0]:
-        axes.set_ylabel(literal(answer.aims[0].name))
-    bar = figure.colorbar(order, ax=panels, label="trial", ticks=MaxNLocator(6, integer=True), aspect=14 * lines)
+        axes.set_ylabel(_in_lines(answer.aims[0].name, BESIDE_LOW))
+    ticks = MaxNLocator(6, integer=True) if complete["number"].nunique() > 1 else FixedLocator(complete["number"].unique())
+    bar = figure.colorbar(order, ax=panels, label="trial", ticks=ticks, aspect=14 * lines)
     bar.ax.tick_params(labelsize=8)
     turn_words(figure, worded)
     return figure
@@ -91,7 +103,7 @@ def _history(axes: Axes, answer: Answer) -> None:
             label="pruned, diverged or failed",
         )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="trial, in the order they finished", ylabel=literal(aim.name))
+    axes.set(xlabel="trial, in the order they finished", ylabel=_in_lines(aim.name))
     axes.set_title(f"search: {len(trials)} trials", fontsize=10)
     _scale(axes, answer, 0)
     axes.legend(fontsize=7, frameon=False)
@@ -102,13 +114,14 @@ def _front(axes: Axes, answer: Answer) -> None:
     complete = answer.trials[answer.trials[first.name].notna()]
     axes.scatter(complete[first.name], complete[second.name], s=16, color=SEARCHED, alpha=0.7, label="trial")
     found = answer.confirmed
-    axes.errorbar(
-        found[first.name], found[second.name], xerr=_bars(found, first.name), yerr=_bars(found, second.name), fmt="o", ms=5,
-        color=CONFIRMED, capsize=2, label="confirmed on fresh seeds",
-    )  # fmt: skip
+    for marker, part, label in _by_end(found, STEPS, ">" if first.name == STEPS else "^", "confirmed on fresh seeds"):
+        axes.errorbar(
+            part[first.name], part[second.name], xerr=_bars(part, first.name), yerr=_bars(part, second.name), fmt=marker, ms=5,
+            color=CONFIRMED, capsize=2, label=label,
+        )  # fmt: skip
     for row in found.to_dict("records"):
         axes.annotate(row["setting"], (row[first.name], row[second.name]), (4, 4), textcoords="offset points", fontsize=7)
-    axes.set(xlabel=literal(first.name), ylabel=literal(second.name))
+    axes.set(xlabel=_in_lines(first.name), ylabel=_in_lines(second.name))
     axes.set_title(f"search: {len(answer.trials)} trials", fontsize=10)
     if len(complete):
         axes.set_xscale("log" if answer.geometric[0] else "linear")
@@ -139,26 +152,48 @@ def _confirmation(axes: Axes, answer: Answer, place: int) -> None:
     # the panels share a legend
     has_interval = any(found[f"{one.name}_lower"].notna().any() for one in answer.aims[:2])
     kind = kind_of_mean({literal(one.name): logs for one, logs in zip(answer.aims[:2], answer.geometric[:2], strict=True)})
-    axes.errorbar(
-        places + 0.08, found[aim.name], yerr=_bars(found, aim.name) if has_interval else None, fmt="o", color=CONFIRMED,
-        capsize=3, label=f"on fresh seeds: {kind}{', 95 % interval' * has_interval}",
-    )  # fmt: skip
+    told = f"on fresh seeds: {kind}{', 95 % interval' * has_interval}"
+    for marker, part, label in _by_end(found, aim.name, "^", told):
+        axes.errorbar(
+            part.index + 0.08, part[aim.name], yerr=_bars(part, aim.name) if has_interval else None, fmt=marker,
+            color=CONFIRMED, capsize=3, label=label,
+        )  # fmt: skip
     names = [f"{row['setting']}{' (wins)' * (row['winner'] and len(answer.aims) == 1)}" for row in found.to_dict("records")]
     axes.set_xticks(places, names, fontsize=8)
     axes.set_xlim(-0.6, max(0.6, len(found) - 0.4))
     of = ""
     if len(answer.aims) > 1:
-        of = f": {literal(aim.name)}"
-        axes.set_ylabel(literal(aim.name))
-    axes.set_title(f"confirmation{of}" if len(found) else f"nothing is confirmed yet{of}", fontsize=10)
+        of = f": {aim.name}"
+        axes.set_ylabel(_in_lines(aim.name))
+    axes.set_title(_in_lines(f"confirmation{of}" if len(found) else f"nothing is confirmed yet{of}", BELOW), fontsize=10)
     _scale(axes, answer, place)
-    if len(found) and not of:
+    if len(found) and not _has_legend_below(answer):
         axes.legend(fontsize=7, frameon=False)
+
+
+def _has_legend_below(answer: Answer) -> bool:
+    """Whether the panels of the confirmation have no room for their legend."""
+    several = len(answer.aims) > 1
+    return len(answer.confirmed) > (0 if several else CROWDED)
+
+
+def _by_end(found: pd.DataFrame, name: str, marker: str, label: str) -> Iterator[tuple[str, pd.DataFrame, str]]:
+    """Marker, rows and label of the settings of which an objective is known, and of those of which it may be more: the steps
+    of some of their seeds are only known to be more."""
+    may_be_more = found[UNREACHED].astype(int) > 0 if name == STEPS and UNREACHED in found else found.index < 0
+    if not may_be_more.all() or found.empty:
+        yield "o", found[~may_be_more], label
+    if may_be_more.any():
+        yield marker, found[may_be_more], LEAST
+
+
+def _in_lines(name: str, letters: int = BESIDE_HIGH) -> str:
+    return literal(textwrap.fill(name, letters))
 
 
 def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order: ScalarMappable) -> bool:
     """Whether words stand below the panel."""
-    axes.set_xlabel(literal(name))
+    axes.set_xlabel(_in_lines(name, BELOW))
     found = complete[complete[name].notna()]
     if found.empty:
         return False

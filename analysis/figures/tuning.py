@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -15,6 +17,10 @@ from analysis.measures.tuning import STRIPED, additive_share
 
 MOST_PAIRS = 200
 """Pairs of maps that a figure shows: it takes a tenth of a second to draw one."""
+MAP = 0.8
+"""Inches of a map with what stands below it."""
+ACROSS, LINE = 6, 0.15
+"""Numbers of bumps in a line of the legend, and the inches of such a line."""
 
 
 def draw_tuning(table: pd.DataFrame) -> Figure:
@@ -24,7 +30,7 @@ def draw_tuning(table: pd.DataFrame) -> Figure:
     maps = table[table["quantity"] == "maps"]
     layers = sorted(maps["layer"].unique())[:MOST_LAYERS]
     counts = sorted(maps["data_count"].unique())[: MOST_PAIRS // len(layers)]
-    figure = Figure(figsize=(PAGE, 0.5 + 1.02 * len(layers)), layout="constrained")
+    figure = Figure(figsize=(max(PAGE, 0.4 + MAP * 2 * len(counts)), 0.5 + 1.02 * len(layers)), layout="constrained")
     grid = figure.subplots(len(layers), 2 * len(counts), squeeze=False)
     for row, layer in enumerate(layers):
         for group, count in enumerate(counts):
@@ -71,7 +77,7 @@ def draw_striped(table: pd.DataFrame) -> Figure:
     explain."""
     counts = sorted(table["data_count"].unique())
     colours = dict(zip(counts, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(counts))), strict=True))
-    figure = Figure(figsize=(PAGE, 2.4), layout="constrained")
+    figure = Figure(figsize=(PAGE, 2.4 + LINE * math.ceil(len(counts) / ACROSS)), layout="constrained")
     names = {
         "striped": f"share of units that are\nadditive to more than {STRIPED}",
         "additive": "additive share of the\nvariance, median unit",
@@ -86,5 +92,6 @@ def draw_striped(table: pd.DataFrame) -> Figure:
         axes.tick_params(labelsize=SMALL)
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
-    figure.axes[0].legend(fontsize=SMALL, frameon=False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=ACROSS, fontsize=SMALL, frameon=False)
     return figure

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import regularization, scaling, tune
+from analysis.fits import is_censored, is_cut
 from analysis.importance import shares_of
 from analysis.remake import AnySearch
 from analysis.report.findings import Picture
@@ -37,14 +38,14 @@ NUMBERS = ("accuracy", "id_mse", "ood_mse")
 OF_RUNS = ("setting", "seed", "seeds", "failed", "status", "steps", "seconds", "key")
 """What other columns of these tables are called."""
 OF_SETTINGS = {
-    "errors": "ID and OOD error of every setting: geometric means with 95 % intervals; dots are seeds",
+    "errors": "ID and OOD error of every setting: geometric means{}; dots are seeds",
     "curves": "error in the box and training loss of every setting, by the epoch: geometric means and ranges over seeds",
     "embeddings": "the matrix of every value of x and of y, without penalties and with them",
     "volume": "how the matrices stretch the grid",
     "composition": "how the median and the worst picture of the box are made of two matrices",
     "images": "what is drawn in the box",
 }
-"""What the figures of the regularization study show."""
+"""What the figures of the regularization study show; that of errors has a place for the words about intervals."""
 Shown = tuple[Sequence[str], Sequence[Sheet], Sequence[Picture]]
 """The lines, the tables and the figures of an answer."""
 TITLED = ("target", "decoder", "encoding")
@@ -73,7 +74,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     state = DOUBTFUL if doubts else state
     told = f"{len(results) - left - failed} of {len(results)} thresholds, {counted(len(keys), 'run')}"
     sheets = [_threshold_sheet(search, rows, results, question.task)]
-    known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
+    known = answer.table["images"].notna().any() or is_censored(answer.table).any()
     if not known:
         return Told(question, title_of(question), state, told, doubts, keys, sheets, [], results)
     sheets += _without_each(answer)
@@ -101,8 +102,10 @@ def _seen(answer: scaling.Answer) -> str:
             parts.append("large ones their geometric means with 95 % intervals")
         if single.any():
             parts.append("or with the bracket of the only seed")
-    if (answer.table["verdict"] == "none reached").any():
+    if is_censored(answer.table).any():
         parts.append("triangles are seeds whose thresholds lie higher")
+    if (is_cut(answer.known, answer.axes) & answer.known["total_images"].notna()).any():
+        parts.append("triangles that point down are seeds that pass at the lowest value, so less may do")
     laws = sum(fit.exponent is not None and fit.prefactor is not None for fit in answer.fits.values())
     law = "" if not laws else "; the line is the fitted power law" if laws == 1 else "; the lines are the fitted power laws"
     return ", ".join(parts) + law
@@ -159,8 +162,12 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
     answer = Answer.of(results, search.runs(rows), rows.get, question.settings, around.measured())
     what = (
         f"what a generator draws right at level {answer.level} as one factor grows fainter: a line for each seed, filled dots "
-        "for runs that passed and larger open ones for those that missed; the band is the interval of the least contrast"
+        "for runs that passed and larger open ones for those that missed"
     )
+    if answer.factors["contrast"].notna().any():
+        what += "; the vertical line is the least contrast"
+    if answer.band:
+        what += f", the band its {answer.band}"
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),
         Sheet("runs", "every generator, at its last look", answer.runs, ("key",), COUNTS),
@@ -247,7 +254,7 @@ def _trial_sheets(answer: tune.Answer, search: ConfirmBest, rows: Rows) -> list[
 
 def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -> Told:
     from analysis.figures import tune as of_search
-    from analysis.figures.regularization import drawings
+    from analysis.figures.regularization import drawings, has_intervals
 
     assert isinstance(search, ConfirmAndJudge)
     answer = regularization.Answer.of_search(search, rows, question.settings)
@@ -256,7 +263,8 @@ def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -
     trials = search.tuning.finished_trials(rows)
     keys = frozenset([row["key"] for row in following] + [row["key"] for trial in trials for row in trial.rows])
     drawable = drawings(answer, regularization.load_decoders(answer, around.weights))
-    pictures = [Picture(name, OF_SETTINGS[name], draw) for name, draw in drawable.items()]
+    intervals = " with 95 % intervals" * has_intervals(answer)
+    pictures = [Picture(name, OF_SETTINGS[name].format(intervals), draw) for name, draw in drawable.items()]
     if answer.search is not None and answer.search.names and len(answer.trials):
         drawn = answer.search
         pictures.append(Picture("search", _searched(drawn), lambda: of_search.draw(drawn)))

@@ -12,7 +12,7 @@ import pandas as pd
 from analysis import scaling
 from analysis.figures.regularization import draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
-from analysis.fits import LEAST_SIZES, fit_power_law, fitted, is_cut
+from analysis.fits import LEAST_SIZES, fit_power_law, fitted, is_censored, is_cut
 from analysis.generators import LEAST_SEEDS
 from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import (
@@ -198,7 +198,7 @@ def _least_ratio(answer: scaling.Answer | None) -> BySeed:
         return {}
     both = answer.known["dataset"].isin(("bumps", "stripes+bumps"))
     known = answer.known[(answer.known["N"] >= LEAST_N) & both]
-    missed, cut = known["verdict"] == "none reached", is_cut(known, answer.axes)
+    missed, cut = is_censored(known), is_cut(known, answer.axes)
     least = known["total_images"].mask(missed, known["lower"])
     totals = known.assign(least=least, missed=missed.astype(float), cut=cut.astype(float))
     totals = totals[least.notna()].pivot_table(["least", "missed", "cut"], ["seed", "N"], "dataset")

@@ -114,11 +114,18 @@ def test_every_setting_of_the_loss_has_bars_of_its_own() -> None:
     assert legend(alone) == ["JEPA 0.6, layers three", "untrained"]
 
 
-@pytest.mark.slow(3)
+ALL_LOSSES = [{}, WITH, {**WITH, "jepa_layers": "one"}, {**WITH, "jepa_teacher": "gradient"}, {"jepa": 0.3}, {"jepa": 0.9}]
+FAMILIES = ("dit", "vae"), ("dit", "vq"), ("maskgit", "vq")
+
+
+@pytest.mark.slow(6)
 @pytest.mark.parametrize("name", ["overlap", "jaccard"])
-@pytest.mark.parametrize("families", [(("maskgit", "vq"),), (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"))])
-def test_figures_become_files_in_which_nothing_is_cut_off(name: str, families: Sequence[tuple[str, str]]) -> None:
-    figure: Figure = getattr(figures, f"draw_{name}")(runs(2, families))
+@pytest.mark.parametrize("families", [FAMILIES[2:], FAMILIES[1:], FAMILIES])
+@pytest.mark.parametrize("losses", [[{}, WITH], [{}, {**WITH, "jepa_teacher": "gradient"}], ALL_LOSSES])
+def test_figures_become_files_in_which_nothing_is_cut_off(
+    name: str, families: Sequence[tuple[str, str]], losses: Sequence[dict[str, Any]]
+) -> None:
+    figure: Figure = getattr(figures, f"draw_{name}")(runs(2, families, losses))
     assert image(figure).startswith(b"\x89PNG")
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -129,5 +136,6 @@ def test_figures_become_files_in_which_nothing_is_cut_off(name: str, families: S
         box = text.get_window_extent(renderer)
         assert not text.get_text() or (whole.x0 <= box.x0 <= box.x1 <= whole.x1 and whole.y0 <= box.y0 <= box.y1 <= whole.y1)
     for axes in figure.axes:
+        assert axes.get_window_extent().height > 120, "the legend leaves it room"
         boxes = [label.get_window_extent(renderer) for label in axes.get_xticklabels()]
         assert all(left.x1 < right.x0 for left, right in pairwise(boxes)), "labels do not overlap"

@@ -1,15 +1,17 @@
 """Figures of geometry and tuning, from tables with known numbers."""
 
 from collections.abc import Iterable
-from itertools import product
+from itertools import groupby, pairwise, product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from analysis.figures.geometry import LEAST_R2, draw_by_layer, draw_volume_gap, draw_volumes
 from analysis.figures.panels import MOST_LAYERS, SMALL
@@ -41,6 +43,28 @@ def panels(figure: Figure) -> list[Axes]:
     texts = [text for axes in figure.axes for text in axes.texts + axes.get_xticklabels() + [axes.title, axes.xaxis.label]]
     assert min(text.get_fontsize() for text in texts if text.get_text() and text.get_visible()) >= SMALL
     return [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
+
+
+def is_apart(texts: Iterable[Text]) -> bool:
+    """Whether no text runs into the next one."""
+    boxes = [text.get_window_extent() for text in texts if text.get_text()]
+    return all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def check_room(figure: Figure) -> None:
+    """Neither labels nor titles of panels side by side run into each other, and no legend is cut off or covers a panel."""
+    FigureCanvasAgg(figure).draw()
+    for _, row in groupby(panels(figure), lambda axes: axes.get_subplotspec().rowspan.start):  # type: ignore[union-attr]
+        of_row = list(row)
+        assert is_apart(axes.title for axes in of_row)
+        assert is_apart(axes.xaxis.label for axes in of_row)
+        assert all(is_apart(axes.get_xticklabels()) for axes in of_row)
+        ends = [axes.get_tightbbox() for axes in of_row]
+        assert all(end is not None and 0 <= end.x0 < end.x1 <= figure.bbox.x1 for end in ends)
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 < min(axes.get_window_extent().y0 for axes in figure.axes)
 
 
 def curves(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
@@ -205,6 +229,43 @@ def test_striped_units_are_counted_by_layer_and_number_of_bumps() -> None:
     assert curves(striped)["0 bumps"] == ([0, 1, 2], pytest.approx([0.95, 0.95, 0.95]))
     assert curves(striped)["50 bumps"][1] == pytest.approx([0.95, 0.7, 0.45])
     assert curves(additive)["50 bumps"][1] == pytest.approx([0.5] * 3)
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("depths", [range(2, 7), range(2, 11, 2), (24,)])
+def test_labels_and_titles_of_many_layers_and_depths_have_room(depths: Iterable[int]) -> None:
+    table = pd.DataFrame(
+        [
+            row
+            for depth, dataset, decoder in product(depths, ("bumps", "stripes+bumps"), ("cnn", "mlp"))
+            for row in rows(
+                run(0, depth, dataset=dataset, decoder=decoder),
+                range(-1, depth + (2 if decoder == "cnn" else 1)),
+                volume_map=lambda layer: 10.0 ** (np.where(X < 6, 0.2, -0.2) - 0.4 * layer),
+                volume_id=lambda layer: 10.0,
+                volume_ood=lambda layer: 9.0 - layer,
+            )
+        ]
+    )
+    gap = draw_volume_gap(table)
+    check_room(gap)
+    assert [text.get_text() for text in gap.legends[0].get_texts()] == ["bumps", "stripes + bumps"]
+    deepest = table["depth"].max()
+    shown = [label.get_text() for label in panels(gap)[-1].get_xticklabels()]
+    assert (shown[0], shown[-1], len(shown) - 2) == ("in", "image", {6: 6, 10: 5, 24: 8}[deepest])
+    check_room(draw_volumes(table[table["depth"] == deepest]))
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("count", [1, 4, 10])
+def test_many_numbers_of_bumps_have_room(count: int) -> None:
+    stack = np.stack([i * np.exp(-((X - 4) ** 2)) + (7 - i) * ((X == 5) & (Y == 7)) for i in range(8)])
+    numbers = {"maps": lambda _: stack, "striped": lambda _: 0.5, "additive": lambda _: 0.5}
+    made = [row for n in range(count) for row in rows(run(0, data_count=50 * n, dataset="stripes+bumps"), range(2), **numbers)]
+    striped = draw_striped(pd.DataFrame(made))
+    check_room(striped)
+    assert [text.get_text() for text in striped.legends[0].get_texts()] == [f"{50 * n} bumps" for n in range(count)]
+    check_room(draw_tuning(pd.DataFrame(made)))
 
 
 def test_layers_that_no_run_has_take_no_time() -> None:

@@ -1,6 +1,7 @@
 """Figures of what decoders draw, from decoders that draw by a rule."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import matplotlib._pylab_helpers as pylab
 import numpy as np
@@ -126,6 +127,19 @@ def test_the_error_by_bumps_shows_every_seed_and_the_blank_image() -> None:
     assert len(points) == 2
     assert any(set(line.get_ydata()) == {blank} for line in axes.lines)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "10"]
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("count", [2, 10])
+def test_titles_of_many_numbers_of_bumps_have_room(count: int) -> None:
+    figure = figures.draw_by_bumps(table(data_count=list(range(0, 100 * count, 100))))
+    FigureCanvasAgg(figure).draw()
+    first = maps(figure)[:count]
+    assert [axes.get_title() for axes in first] == [f"{100 * n} bumps" for n in range(count)]
+    titles = [axes.title.get_window_extent() for axes in first]
+    assert all(left.x1 < right.x0 for left, right in pairwise(titles))
+    numbers = [label.get_window_extent() for label in figure.axes[-1].get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(numbers))
 
 
 @pytest.mark.slow(1)

@@ -455,6 +455,40 @@ def test_bars_are_geometric_means_and_the_blank_image_is_a_line() -> None:
     assert ticks == ["no penalty", "entropy + variance"]
 
 
+def test_intervals_are_named_where_there_are_some_and_end_near_what_was_found() -> None:
+    def drawn(*finals: Final) -> tuple[str, tuple[float, float]]:
+        [axes] = figures.draw_errors(Answer.of([], list(finals), None, [], STUDY)).axes
+        return axes.get_title().splitlines()[-1], axes.get_ylim()
+
+    title, _ = drawn(final("none"), final("both"))
+    assert title == "bars: geometric mean over seeds; dots: seeds"
+    title, (low, high) = drawn(final("none", 0, 1e-11, 1e-12), final("none", 1, 1e-2, 1e-4), final("both", 0, 1e-3))
+    assert title == "bars: geometric mean over seeds, with 95 % interval; dots: seeds"
+    assert 1e-14 < low <= 1e-12 / 3
+    assert 1e-2 < high < 1
+
+
+def test_intervals_that_are_not_far_longer_than_what_they_belong_to_are_seen_in_full() -> None:
+    finals = [final("none", seed, 1e-3 * (1 + seed / 9), 1e-5 * (1 + seed / 9)) for seed in range(3)]
+    answer = Answer.of([], finals, None, [], STUDY)
+    [axes] = figures.draw_errors(answer).axes
+    [row] = answer.summary.to_dict("records")
+    assert axes.get_ylim()[0] < row["id_mse_lower"] < row["ood_mse_upper"] < axes.get_ylim()[1]
+
+
+def test_what_is_far_from_all_errors_is_seen_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answer, "paper", lambda *_: {"id_mse": 1e-9, "ood_mse": 1e-8})
+    [axes] = figures.draw_errors(Answer.of([], [final("none", 0, 900.0, 300.0)], None, [], STUDY)).axes
+    low, high = axes.get_ylim()
+    assert low < 1e-9, "the paper's model"
+    assert high > 900
+    monkeypatch.undo()
+    [axes] = figures.draw_errors(Answer.of([], [final("none", 0, 900.0, 300.0)], None, [], STUDY)).axes
+    assert 1e-4 < axes.get_ylim()[0] < 0.1, "the blank image"
+    [axes] = figures.draw_errors(Answer.of([], [final("none", 0, 0.0, 0.0)], None, [], STUDY)).axes
+    assert 1e-4 < axes.get_ylim()[0] < 0.1
+
+
 def test_curves_are_geometric_means_over_the_seeds_by_epoch() -> None:
     curve = {"curve_step": [20, 40], "curve_accuracy": [0.0, 0.0]}
     finals = [

@@ -28,8 +28,9 @@ from analysis.results import Results
 from analysis.scaling import Answer
 from orchestrator.command.files import csv_bytes
 from orchestrator.searches import Rows
-from orchestrator.searches.axes import USUAL
+from orchestrator.searches.axes import USUAL, Axes
 from orchestrator.searches.bracket import ThresholdResult
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row, save_question
 from tests.analysis.asked_studies import AROUND, QUESTIONS, TOY, Ask, Drawing, asking, told_of
 from tests.analysis.test_asked import launched, train
@@ -96,9 +97,27 @@ def test_a_figure_of_thresholds_says_what_is_drawn_in_it(ask: Ask, tmp_path: Pat
     )
     assert shown(lambda one: one.seed == 0, "none reached", every) == f"{small}, {higher}"
     assert shown(lambda one: True, "none reached", every) == higher
+    assert shown(lambda one: True, "non-monotone", every) == higher
     single = "dots are thresholds of one seed each, bars their brackets"
     assert shown(lambda one: False, "", first) == f"{single}; the line is the fitted power law"
     assert shown(lambda one: one.along > 8, "none reached", first) == f"{single}, {higher}"
+    least = [dataclasses.replace(one, verdict="minimum", axes=Axes("width", "N")) for one in every]
+    lower = "triangles that point down are seeds that pass at the lowest value, so less may do"
+    assert _seen(Answer.of_results(least, {})) == f"{large}, {lower}"
+    passing = {"verdict": "non-monotone", "threshold": None, "upper": None, "lower": 4, "tried": ((4, True), (9, False))}
+    assert _seen(Answer.of_results([dataclasses.replace(one, **passing) for one in every], {})) == higher
+
+
+def test_a_page_has_a_figure_where_every_seed_misses_with_the_highest_count(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    hurt = [dataclasses.replace(one, verdict="non-monotone", threshold=None, upper=None) for one in told.thresholds]
+    monkeypatch.setattr(ThresholdSearch, "answer", lambda *_: hurt)
+    [told] = told_of(tmp_path)
+    assert [picture.name for picture in told.pictures] == ["scaling"]
+    assert "toys: more than this" in [text.get_text() for text in told.pictures[0].draw().axes[0].get_legend().get_texts()]
 
 
 @pytest.mark.parametrize("study", ["encodings", "geometry"])
@@ -446,6 +465,8 @@ def test_figures_of_penalties_are_drawn_when_they_are_shown_and_each_by_itself(
     launched(tmp_path, ask(f"{QUESTIONS['penalties']} --store {tmp_path}"))
     [told] = told_of(tmp_path)
     assert [picture.name for picture in told.pictures] == ["errors", "search"]
+    seen = "ID and OOD error of every setting: geometric means with 95 % intervals; dots are seeds"
+    assert told.pictures[0].alt == seen
     assert drawn == []
     report = Report.of((), Results.of(tmp_path), [told])
     assert drawn == [10]

@@ -7,16 +7,20 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes as MatplotlibAxes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis.figures.grid import draw as draw_grid
 from analysis.figures.scaling import draw
@@ -61,7 +65,8 @@ def test_exponents_are_those_of_the_thresholds(rows: list[dict[str, Any]]) -> No
     assert answer.fits["stripes+bumps"].exponent == pytest.approx(1.0)
     assert answer.lines() == [
         "bumps: images ~ N^2.00 (paper: 3); two seeds: no interval",
-        "stripes+bumps: images ~ N^1.00 (paper: 1); two seeds: no interval",
+        "stripes+bumps: images ~ N^1.00 (paper: 1); the images that are always present are enough at every N; fewer of them "
+        "were not tried; two seeds: no interval",
     ]
 
 
@@ -344,6 +349,44 @@ def test_the_figure_shows_both_curves_the_censored_point_and_the_references(rows
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "32", "64", "72"]
 
 
+def triangles(axes: MatplotlibAxes) -> dict[str, list[list[float]]]:
+    """Where those stand that say that a threshold lies above or below them, by what the legend says of them."""
+    marked = [points for points in axes.collections if str(points.get_label()).endswith("this")]
+    return {str(points.get_label()): np.asarray(points.get_offsets()).tolist() for points in marked}
+
+
+def test_a_seed_without_a_threshold_as_a_higher_count_misses_lies_above_a_triangle(rows: list[dict[str, Any]]) -> None:
+    hurt = [row("bumps", 72, s, math.nan, "non-monotone", lower=2000, upper=math.inf) for s in (0, 1)]
+    beside = [row("bumps", 72, 2, 2500, "non-monotone", lower=2000), row("bumps", 72, 3, math.nan, "failed", lower=900)]
+    for found in ([*rows, *hurt, *beside], hurt):
+        [axes] = draw(Answer.of(found, SETTINGS)).axes
+        assert triangles(axes) == {"bumps: more than this": [[72, 2000]] * 2}
+        assert not any("no threshold" in text.get_text() for text in axes.texts)
+        assert axes.get_yscale() == "log"
+
+
+def test_a_seed_that_is_known_to_need_more_than_nothing_is_on_the_axis() -> None:
+    hurt = row("d", 72, 0, math.nan, "non-monotone", lower=0, upper=math.inf)
+    [axes] = draw(Answer.of([row("d", 64, 0, 500), hurt], SETTINGS)).axes
+    assert triangles(axes) == {"d: more than this": [[72, 0]]}
+    assert (axes.get_yscale(), axes.get_ylim()[0] <= 0) == ("linear", True)
+
+
+def test_a_threshold_that_may_lie_below_the_lowest_value_stands_below_a_triangle() -> None:
+    def of(axes: Axes) -> dict[str, list[list[float]]]:
+        lowest = [row("toys", 8, s, 4, "minimum", lower=4, fixed_images=0) for s in (0, 1)]
+        doubted = row("toys", 8, 2, 9, "non-monotone", lower=4, fixed_images=0) | {"tried": ((4, True), (6, False), (9, True))}
+        hurt = row("toys", 16, 2, math.nan, "non-monotone", lower=4, upper=math.inf) | {"tried": ((4, True), (9, False))}
+        found = [*lowest, doubted, row("toys", 16, 0, 6), row("toys", 16, 1, 7), hurt]
+        named = [one | {axes.along: one["N"] if axes.scaled else f"kind {one['N']}"} for one in found]
+        return triangles(draw(Answer.of(named, SETTINGS, axes=axes)).axes[0])
+
+    for axes, places in ((Axes("width", "kind", scaled=False), (0, 1)), (Axes("width", "depth"), (8, 16))):
+        assert of(axes) == {
+            "toys: at most this": [[places[0], 4], [places[0], 4], [places[0], 9]], "toys: more than this": [[places[1], 4]],
+        }  # fmt: skip
+
+
 @pytest.mark.parametrize("sizes", [(12, 16), (16, 24, 32, 40), tuple(range(16, 65, 8)), (16,)])
 def test_the_axes_name_the_sizes_and_at_least_three_numbers_of_images(sizes: tuple[int, ...]) -> None:
     figure = draw(of_sizes(*sizes))
@@ -389,6 +432,29 @@ def test_a_figure_of_settings_says_what_it_leaves_out() -> None:
     few, many = (draw_grid(table, ["loss"]) for table in tables)
     assert few.get_supxlabel() == ""
     assert many.get_supxlabel() == "the first 24 settings; 6 more are in the table"
+
+
+@pytest.mark.parametrize("decades", [0.02, 0.5, 0.8, 1.2, 1.7, 2.2, 3, 9])
+def test_numbers_of_errors_do_not_run_into_each_other(decades: float) -> None:
+    errors = np.geomspace(0.012 / 10**decades, 0.012, 4)
+    table = pd.DataFrame({"setting": list("aabb"), "accuracy": 0.9, "id_mse": errors, "ood_mse": 7 * errors})
+    figure = draw_grid(table, ("accuracy", "id_mse", "ood_mse"))
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes[1:]:
+        low, high = axes.get_xlim()
+        shown = [t for t in (*axes.xaxis.get_major_ticks(), *axes.xaxis.get_minor_ticks()) if low <= t.get_loc() <= high]
+        boxes = sorted(tick.label1.get_window_extent().extents.tolist() for tick in shown if tick.label1.get_text())
+        assert len(boxes) >= 3
+        assert all(left[2] < right[0] for left, right in pairwise(boxes))
+
+
+def test_names_of_numbers_stay_below_their_panels() -> None:
+    names = [f"the_{word}_number_that_a_task_of_ones_own_measures_and_calls_so" for word in ("first", "second")]
+    figure = draw_grid(pd.DataFrame({"setting": ["a", "b"], names[0]: [0.1, 0.2], names[1]: [0.3, 0.4]}), names)
+    FigureCanvasAgg(figure).draw()
+    first, second = (axes.xaxis.label for axes in figure.axes)
+    assert first.get_window_extent().x1 < second.get_window_extent().x0
+    assert [label.get_text().replace("\n", "") for label in (first, second)] == names
 
 
 def test_settings_that_differ_only_after_many_letters_have_whole_labels() -> None:
@@ -480,8 +546,30 @@ def test_words_below_the_axes_are_turned_where_they_would_run_into_each_other() 
 def test_the_law_is_drawn_over_the_sizes_it_was_fitted_to(rows: list[dict[str, Any]]) -> None:
     censored = row("bumps", 72, 0, math.nan, "none reached", lower=5000, upper=math.inf)
     axes = draw(Answer.of([*rows, censored], SETTINGS)).axes[0]
-    lines = [line for line in axes.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2]
-    assert [tuple(line.get_xdata()) for line in lines] == [(16, 64), (16, 64)]
+    assert [span(line) for line in axes.lines if line.get_linestyle() == "-"] == [(16, 64), (16, 64)]
+
+
+def span(line: Line2D) -> tuple[float, float]:
+    """The first and the last place of a line."""
+    places = np.asarray(line.get_xdata())
+    return float(places[0]), float(places[-1])
+
+
+def test_laws_are_curves_where_the_axis_is_linear() -> None:
+    """As it is where a threshold is zero."""
+    sizes = (16, 24, 32, 40, 48, 56)
+    stepped = [row("bumps", n, s, round(n**2 * (1 + 0.05 * s)) * (2 if n >= 40 else 1)) for n in sizes for s in range(3)]
+    answer = Answer.of([*stepped, row("none", 16, 0, 0, "minimum", lower=0)], SETTINGS)
+    [axes] = draw(answer).axes
+    assert axes.get_yscale() == "linear"
+    lines = [line for line in axes.lines if line.get_linestyle() != "None" and len(np.asarray(line.get_xdata())) > 1]
+    ends = {(16.0, 56.0): 4, (16.0, 32.0): 1, (40.0, 56.0): 1}
+    assert Counter(map(span, lines)) == ends, "the law, three references, and the two parts of a broken law"
+    for line in lines:
+        (first, last), places, heights = span(line), np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+        exponent = np.log(heights[-1] / heights[0]) / np.log(last / first)
+        assert np.diff(np.log(places)).max() < 0.05
+        np.testing.assert_allclose(heights, heights[0] * (places / first) ** exponent)
 
 
 def test_what_stands_beside_a_law_is_told_and_drawn() -> None:
@@ -500,7 +588,7 @@ def test_what_stands_beside_a_law_is_told_and_drawn() -> None:
     low, high = min(fit["without"].values()), max(fit["without"].values())
     assert labels[:2] == [f"bumps: without one N at a time, N^{low:.2f} to N^{high:.2f}", f"bumps: {told}"]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--" and line.get_color() != "0.6"]
-    assert [tuple(line.get_xdata()) for line in dashed] == [(16, 32), (40, 56)]
+    assert [span(line) for line in dashed] == [(16, 32), (40, 56)]
 
 
 def test_one_law_stands_alone_in_what_is_told() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
@@ -107,6 +108,14 @@ def test_two_objectives_are_both_confirmed_and_no_labels_run_into_each_other() -
     assert [axes.get_title() for axes in one.axes] == ["search: 4 trials", "confirmation"]
 
 
+@pytest.mark.parametrize("last", [0.0022, 0.004, 0.009, 0.1])
+def test_numbers_of_an_objective_do_not_run_into_each_other(last: float) -> None:
+    trials = [{"lr": 0.01, "mse": mse, "id_mse": mse} for mse in (0.002, last)]
+    figure = draw(answer_of({"lr": "0.001..0.1:log"}, trials, "mse", "id_mse"))
+    FigureCanvasAgg(figure).draw()
+    assert len(below(figure.axes[0])) >= 3
+
+
 def below(axes: Axes) -> list[tuple[str, float]]:
     """The words below a panel with their angles, none of which runs into the next one."""
     labels = axes.get_xticklabels()
@@ -204,6 +213,84 @@ def test_a_search_for_one_objective_is_no_line_beside_an_interval_that_is_far_lo
     answer.confirmed[["mse_lower", "mse_upper"]] = 9.62e-9 if logs else -9946.0, 9946.0
     for axes in draw(answer).axes:
         assert axes.get_ylim() == pytest.approx(frame)
+
+
+def test_panels_of_two_objectives_end_near_what_was_reached_as_well() -> None:
+    trials = [{"lr": 0.01, "mse": 0.001 * 2**i, "accuracy": i / 10} for i in range(6)]
+    answer = answer_of({"lr": "0.001..0.1:log"}, trials, "mse", "accuracy", logs=[True, False])
+    answer.confirmed[["mse_lower", "mse_upper"]] = 9.62e-9, 9946.0
+    answer.confirmed[["accuracy_lower", "accuracy_upper"]] = -40.0, 40.0
+    _, first, second = draw(answer).axes
+    assert first.get_ylim() == pytest.approx((0.001 / 3, 0.032 * 3))
+    assert second.get_ylim() == pytest.approx((-0.5, 1.0))
+
+
+def marks(axes: Axes, *labels: str) -> dict[str, list[tuple[str, list[float], list[float]]]]:
+    """Marker, places and heights of the lines with these labels; "" has those that are in no legend."""
+    found: dict[str, list[tuple[str, list[float], list[float]]]] = {label: [] for label in labels}
+    for container in axes.containers:
+        line = container.lines[0]  # type: ignore[attr-defined]
+        found.setdefault(str(container.get_label()), []).append(
+            (line.get_marker(), np.asarray(line.get_xdata(), float).round(2).tolist(), np.asarray(line.get_ydata()).tolist())
+        )
+    return found
+
+
+@pytest.mark.parametrize("aims", [("steps",), ("steps", "mse"), ("mse", "steps")])
+def test_a_mean_of_steps_that_some_seeds_never_ended_is_at_least_what_is_shown(aims: tuple[str, ...]) -> None:
+    answer = answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01, "steps": steps, "mse": 0.1} for steps in (200, 4000)], *aims)
+    confirmed = pd.concat([answer.confirmed] * 3, ignore_index=True).assign(mse=0.1, mse_lower=0.05, mse_upper=0.2)
+    confirmed = confirmed.assign(
+        steps=[500.0, 800.0, 900.0], steps_lower=[120, math.nan, 700], steps_upper=[math.nan, math.nan, 1100],
+        unreached=[1, 5, 0], setting=["trial 0", "trial 1", "trial 2"], winner=[True, False, False],
+    )  # fmt: skip
+    figure = draw(replace(answer, confirmed=confirmed))
+    panel = figure.axes[1 + aims.index("steps")]
+    kind, least = "on fresh seeds: geometric mean, 95 % interval", "at least this: some seeds never reached the target"
+    assert marks(panel) == {kind: [("o", [2.08], [900])], least: [("^", [0.08, 1.08], [500, 800])]}
+    [bars] = [container for container in panel.containers if container.get_label() == least]
+    ends = [[y for _, y in segment] for segment in bars.lines[2][0].get_segments()]  # type: ignore[attr-defined]
+    assert ends == [[120, 500], [800, 800]], "no upper end is known"
+    (legend,) = figure.legends or [panel.get_legend()]
+    assert [text.get_text() for text in legend.get_texts()] == ["in the search", kind, least]
+    if len(aims) > 1:
+        towards = ">" if aims[0] == "steps" else "^"
+        assert [marker for found in marks(figure.axes[0]).values() for marker, *_ in found] == ["o", towards]
+    answer = replace(answer, confirmed=confirmed.assign(unreached=0))
+    (legend,) = draw(answer).legends or [draw(answer).axes[1].get_legend()]
+    assert len(legend.get_texts()) == 2
+
+
+def test_one_trial_has_its_own_number_beside_the_panels() -> None:
+    _, bar = panels({"depth": "1..3"}, depth=[2])
+    assert texts(bar.yaxis) == ["0"]
+
+
+def test_the_legend_covers_none_of_many_confirmed_settings() -> None:
+    answer = answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01}] * 4, "mse")
+    many = pd.concat([answer.confirmed] * 40, ignore_index=True)
+    figure = draw(replace(answer, confirmed=many.assign(setting=[f"trial {i}" for i in range(40)])))
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    assert figure.axes[1].get_legend() is None
+    assert legend.get_window_extent().y1 < min(label.get_window_extent().y0 for label in figure.axes[1].get_xticklabels())
+
+
+def test_names_as_long_as_a_line_are_seen_in_full() -> None:
+    name = "an_objective_" * 5 + "whose"
+    answer = answer_of({f"{setting}_" * 10: "0..1" for setting in ("one", "two")}, [{name: 0.1, "one_" * 10: 0.5}] * 2, name)
+    settings = draw_settings(replace(answer, trials=answer.trials.assign(**{"two_" * 10: 0.5})))
+    other = f"another_{name}"
+    two = answer_of({"lr": "0..1"}, [{"lr": 0.1}] * 2, name, other)
+    for figure in (draw(answer), draw(two), settings):
+        assert figure is not None
+        FigureCanvasAgg(figure).draw()
+        labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label, axes.title)]
+        told = [label for label in labels if label.get_text()]
+        assert name in [label.get_text().replace("\n", "") for label in told]
+        boxes = [label.get_window_extent() for label in told]
+        assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 and box.x0 >= 0 for box in boxes)
+        assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
 
 
 def test_a_trial_alone_and_its_interval_are_seen_in_full() -> None:
