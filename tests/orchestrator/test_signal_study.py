@@ -467,6 +467,7 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
     assert list(sheets["factors"]["factor"]) == list(FACTORS)
     assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in study.search.runs(rows)}
     assert [picture.name for picture in told.pictures] == ["signal"]
+    assert told.pictures[0].alt.endswith("; the vertical line is the least contrast, the band its 95 % interval")
     assert len(told.pictures[0].draw().axes) == len(FACTORS)
     monkeypatch.setattr(ThresholdSearch, "doubt", lambda *_: "it means nothing")
     [doubted], _ = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
