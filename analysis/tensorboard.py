@@ -17,13 +17,13 @@ from tensorboardX.summary import hparams
 
 from orchestrator.errors import printable
 from orchestrator.store import Row
-from trainables.spec import RunSpec
+from trainables.spec import SPEC_FIELDS
 
 FILE = "events.out.tfevents.0.sweep"
 FORMAT = "brain.Event:2"
 LARGEST = 3e38
 """About the largest number that 32 bits hold."""
-SETTINGS = tuple(name for name in RunSpec.__dataclass_fields__ if name != "options")
+SETTINGS = tuple(name for name in SPEC_FIELDS if name != "options")
 NUMBERS = ("steps", "passage_step", "seconds", "accuracy", "id_mse", "ood_mse", "loss")
 CURVES = {"accuracy": "curve_accuracy", "error": "curve_error", "loss": "curve_loss"}
 

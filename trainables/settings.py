@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from trainables.printed import reason_of
-from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar, is_usable
+from trainables.spec import LIMITS, SCHEDULES, SPEC_FIELDS, RunSpec, Scalar, is_usable
 
 WORDS = ("dataset", "decoder", "encoding", "holdout")
 IN_SPEC = {"dataset": "", "decoder": "", "depth": 0, "width": 1, "encoding": "", "holdout": ""}
 """Settings that a `RunSpec` has a field for, with what the field holds where a task has no such setting. All others are its
 `options`."""
-RESERVED = frozenset(f.name for f in dataclasses.fields(RunSpec)) - IN_SPEC.keys()
+RESERVED = frozenset(SPEC_FIELDS) - IN_SPEC.keys()
 """Names that mean something in every run, and so are no settings."""
 WORDS_OF = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a word"}
 KINDS = tuple(WORDS_OF)
@@ -286,7 +286,7 @@ def value_of(spec: RunSpec, name: str) -> Scalar:
 
 def with_values(spec: RunSpec, values: Mapping[str, Scalar]) -> RunSpec:
     """The same run with other values of some fields and settings."""
-    own = {f.name for f in dataclasses.fields(RunSpec)} - {"options"}
+    own = {*SPEC_FIELDS} - {"options"}
     fields: dict[str, Any] = {name: value for name, value in values.items() if name in own}
     options, later = dict(spec.options) | {name: values[name] for name in values.keys() - own}, _later_of(spec)
     carried = tuple((name, value) for name, value in options.items() if not _is(later.get(name), value))

@@ -138,11 +138,10 @@ class RunSpec(_Keyed):
         return value
 
     def with_value(self, name: str, value: Scalar) -> RunSpec:
-        """The same run with another value of this field or task option."""
-        if name in self.__dataclass_fields__:
-            changed: dict[str, Any] = {name: value}
-            return dataclasses.replace(self, **changed)
-        return dataclasses.replace(self, options=(*self.options, (name, value)))
+        """The same run with another value of this field or setting; see `settings.with_values`."""
+        from trainables.settings import with_values  # which needs this module
+
+        return with_values(self, {name: value})
 
     def to_the_end(self) -> RunSpec:
         """The same run if the stopping rule never gives it up."""
@@ -154,7 +153,7 @@ class RunSpec(_Keyed):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, `options` as a dict; `from_dict` gives the spec back."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields = {name: getattr(self, name) for name in SPEC_FIELDS}
         fields["options"] = dict(self.options)
         return fields
 
@@ -165,12 +164,11 @@ class RunSpec(_Keyed):
         Raises:
             ValueError: one is missing, or is none that a spec may have.
         """
-        names = [f.name for f in dataclasses.fields(cls)]
-        if missing := [name for name in names if name not in fields]:
-            raise ValueError(f"a run is described by {', '.join(names)}, of which {', '.join(missing)} are missing")
+        if missing := [name for name in SPEC_FIELDS if name not in fields]:
+            raise ValueError(f"a run is described by {', '.join(SPEC_FIELDS)}, of which {', '.join(missing)} are missing")
         if not isinstance(fields["options"], Mapping):
             raise ValueError(f"options must be names with values, not {fields['options']!r}")
-        return cls(**{**{name: fields[name] for name in names}, "options": tuple(fields["options"].items())})
+        return cls(**{**{name: fields[name] for name in SPEC_FIELDS}, "options": tuple(fields["options"].items())})
 
 
 SPEC_FIELDS = tuple(RunSpec.__dataclass_fields__)

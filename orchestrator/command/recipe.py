@@ -28,7 +28,7 @@ from trainables.settings import (
     spec_fields,
     value_of,
 )
-from trainables.spec import RunSpec, Scalar
+from trainables.spec import SPEC_FIELDS, RunSpec, Scalar
 from trainables.task import Task
 
 MOST_CHECKED = 24
@@ -234,7 +234,7 @@ def _told(values: Values) -> str:
 
 def varied_in(specs: Sequence[RunSpec]) -> list[str]:
     """The settings in which runs differ, besides the seed."""
-    fields = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("seed", "options")]
+    fields = [name for name in SPEC_FIELDS if name not in ("seed", "options")]
     names = dict.fromkeys(name for spec in specs for name, _ in spec.options)
     options = [name for name in names if len({value_of(spec, name) for spec in specs}) > 1]
     return [name for name in fields if len({getattr(spec, name) for spec in specs}) > 1] + options

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainables import settings
-from trainables.spec import RunSpec, Scalar
+from trainables.spec import SPEC_FIELDS, RunSpec, Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def samples_of(task: str) -> str:
 USUAL = Axes()
 WIDEST = 10**100
 """A range of floats ends at so many times its low end at most, one of whole numbers at this."""
-FIELDS = frozenset(f.name for f in dataclasses.fields(RunSpec)) - {"options"}
+FIELDS = frozenset(SPEC_FIELDS) - {"options"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,7 @@ def test_a_setting_that_came_later_leaves_older_keys_as_they_are() -> None:
     assert run_key(other, "1") != run_key(before, "1")
     assert (value_of(other, "damping"), value_of(other, "shuffled")) == (2.0, False)
     assert run_key(with_values(other, {"damping": 1.0, "shuffled": True}), "1") == run_key(before, "1")
+    assert run_key(other.with_value("damping", 1.0).with_value("shuffled", True), "1") == run_key(before, "1")
     with pytest.raises(KeyError, match="lambda"):
         value_of(before, "lambda")
 
