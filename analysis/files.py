@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,8 @@ from orchestrator.command.files import csv_bytes, json_bytes, write_files
 from orchestrator.store import Artifacts, UnreadableError
 
 if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
+    from matplotlib.figure import Figure
+
     from analysis import objectives, regularization, scaling, signal, tune
 
 MOST_PICTURED = 1 << 30
@@ -26,12 +28,10 @@ def write_scaling(answer: scaling.Answer, out: Path, told: Mapping[str, Any] = M
         told: what the JSON has beside the answer.
     """
     from analysis.figures.scaling import draw
-    from analysis.figures.style import image
 
     tables = {"scaling.csv": csv_bytes(answer.shown, answer.counts), "scaling.json": json_bytes({**answer.to_json(), **told})}
     files = write_files(out, tables)  # first: a figure may fail
-    figure = draw(answer)
-    return files + write_files(out, {f"scaling.{kind}": image(figure, kind) for kind in ("png", "svg")})
+    return files + write_files(out, _pictures([("scaling", draw(answer))]))
 
 
 def weights_of(store: str) -> Callable[[str], bytes]:
@@ -59,26 +59,23 @@ def write_regularization(answer: regularization.Answer, out: Path, read: Callabl
     """
     from analysis.figures import tune
     from analysis.figures.regularization import drawings
-    from analysis.figures.style import image
     from analysis.regularization import COUNTS, load_decoders
 
     tables = {"trials.csv": answer.trials, "regularization.csv": answer.finals}
     contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
     contents["regularization.json"] = json_bytes(answer.to_json())
     files = write_files(out, contents)  # first: a figure may fail
-    contents = {f"{name}.png": image(draw()) for name, draw in drawings(answer, load_decoders(answer, read)).items()}
+    pictures = _pictures(((name, draw()) for name, draw in drawings(answer, load_decoders(answer, read)).items()), "png")
     if answer.search is not None and answer.search.names and len(answer.trials):
-        contents["search.png"] = image(tune.draw(answer.search))
-        if (settings := tune.draw_settings(answer.search)) is not None:
-            contents["settings.png"] = image(settings)
-    return files + write_files(out, contents)
+        searched = [("search", tune.draw(answer.search)), ("settings", tune.draw_settings(answer.search))]
+        pictures |= _pictures(searched, "png")
+    return files + write_files(out, pictures)
 
 
 @usual_style()
 def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     """Write `tune.csv`, a line per trial, `tune-confirmed.csv`, `tune.json`, and the figures `tune.png`, `.svg` and
     `tune-settings.png`, into `out`, each replaced in one step."""
-    from analysis.figures.style import image
     from analysis.figures.tune import draw, draw_settings
 
     tables = {
@@ -87,11 +84,8 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
         "tune.json": json_bytes(answer.to_json()),
     }
     files = write_files(out, tables)  # first: a figure may fail
-    figure, settings = draw(answer), draw_settings(answer)
-    contents = {f"tune.{kind}": image(figure, kind) for kind in ("png", "svg")}
-    if settings is not None:
-        contents["tune-settings.png"] = image(settings)
-    return files + write_files(out, contents)
+    pictures = _pictures([("tune", draw(answer))]) | _pictures([("tune-settings", draw_settings(answer))], "png")
+    return files + write_files(out, pictures)
 
 
 @usual_style()
@@ -103,7 +97,6 @@ def write_signal(answer: signal.Answer, out: Path, told: Mapping[str, Any] = Map
         told: as in `write_scaling`.
     """
     from analysis.figures.signal import draw
-    from analysis.figures.style import image
 
     tables = {
         "signal.csv": csv_bytes(answer.runs, ("seed", "steps")),
@@ -111,8 +104,7 @@ def write_signal(answer: signal.Answer, out: Path, told: Mapping[str, Any] = Map
         "signal.json": json_bytes({**answer.to_json(), **told}),
     }
     files = write_files(out, tables)  # first: a figure may fail
-    figure = draw(answer)
-    return files + write_files(out, {f"signal.{kind}": image(figure, kind) for kind in ("png", "svg")})
+    return files + write_files(out, _pictures([("signal", draw(answer))]))
 
 
 @usual_style()
@@ -120,11 +112,17 @@ def write_generators(answer: objectives.Answer, name: str, out: Path) -> list[Pa
     """Write `NAME.csv`, a line per run, `NAME.json`, and the figures `NAME-curves` and `NAME-levels` as `.png` and `.svg`, into
     `out`, each replaced in one step."""
     from analysis.figures.objectives import draw_curves, draw_levels
-    from analysis.figures.style import image
     from analysis.objectives import COUNTS
 
     tables = {f"{name}.csv": csv_bytes(answer.table, COUNTS), f"{name}.json": json_bytes(answer.to_json())}
-    files, contents = write_files(out, tables), dict[str, bytes]()  # first: a figure may fail
-    for drawn, figure in (("curves", draw_curves(answer)), ("levels", draw_levels(answer))):
-        contents |= {f"{name}-{drawn}.{kind}": image(figure, kind) for kind in ("png", "svg")}
-    return files + write_files(out, contents)
+    files = write_files(out, tables)  # first: a figure may fail
+    figures = (f"{name}-curves", draw_curves(answer)), (f"{name}-levels", draw_levels(answer))
+    return files + write_files(out, _pictures(figures))
+
+
+def _pictures(figures: Iterable[tuple[str, Figure | None]], *kinds: str) -> dict[str, bytes]:
+    """The files of figures with names: of these kinds, or of both. None: it has not been drawn."""
+    from analysis.figures.style import image
+
+    drawn = ((name, figure) for name, figure in figures if figure is not None)
+    return {f"{name}.{kind}": image(figure, kind) for name, figure in drawn for kind in kinds or ("png", "svg")}

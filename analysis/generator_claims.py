@@ -264,7 +264,7 @@ def _fall(side: Side, judge: str, whole: bool) -> tuple[float, float, int]:
 
 def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
     def took(run: Run) -> float:
-        first, last = run.rise("level2", judge)
+        first, last = run.rise(judge)
         return (last - first) / run.spec.max_steps
 
     both, without, others = zip(*(_risen(sides[name], judge) for name in ("dit on vae", "dit on vq")), strict=True)
@@ -285,7 +285,7 @@ def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
 
 def _risen(side: Side, judge: str) -> tuple[Side, str, frozenset[str]]:
     """The runs of which it is known when level 2 rose; how many others there are and why, if there are any; and their keys."""
-    rose, others = side.known(lambda run: run.rise("level2", judge)[1])
+    rose, others = side.known(lambda run: run.rise(judge)[1])
     under = sum(run.final("level2", judge) < LEAST_RISE for run in side.runs)
     ends = f"ends under {LEAST_RISE}" + ", or is at no look that counts," * (under < len(others))
     return rose, f"level 2 of {side.name} {ends} with {len(others)} of {len(side.runs)} seeds" * bool(others), others

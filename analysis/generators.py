@@ -185,17 +185,17 @@ class Run:
         best = int(np.nanargmax(curve))
         return Peak(float(curve[best]), float(self.at[best]))
 
-    def rise(self, level: str, judge: str) -> tuple[float, float]:
-        """The first steps at which a tenth and nine tenths of the share at the end were there. What was there at the first look
+    def rise(self, judge: str) -> tuple[float, float]:
+        """The first steps at which a tenth and nine tenths of level 2 at the end were there. What was there at the first look
         that counts may have begun before: then the step is that of the first look from which on it was always there."""
-        final = self.final(level, judge)
+        final = self.final("level2", judge)
         if not final >= LEAST_RISE:
             return math.nan, math.nan
-        return self._since(level, judge, 0.1 * final), self._since(level, judge, 0.9 * final)
+        return self._since(judge, 0.1 * final), self._since(judge, 0.9 * final)
 
-    def _since(self, level: str, judge: str, share: float) -> float:
-        """The first step at which there was such a share of a level; see `rise`."""
-        counts, is_there = (curve >= share for curve in (self._looked_at(level, judge), self._curve(level, judge)))
+    def _since(self, judge: str, share: float) -> float:
+        """The first step at which there was such a share of level 2; see `rise`."""
+        counts, is_there = (curve >= share for curve in (self._looked_at("level2", judge), self._curve("level2", judge)))
         if not counts.any():
             return math.nan
         first = int(np.argmax(counts))
@@ -253,7 +253,7 @@ class Run:
                 found[f"{level}_{judge}"] = self.final(level, judge)
                 found[f"{level}_{judge}_peak"] = self.peak(level, judge).share
         found |= {"agree": self.agreement} | {f"agree_{level}": self.final(level, "agree") for level in LEVELS}
-        found |= dict(zip(("rise_from", "rise_to"), self.rise("level2", "both"), strict=True))
+        found |= dict(zip(("rise_from", "rise_to"), self.rise("both"), strict=True))
         found |= {name: getattr(self, name) for name in READINGS}
         found |= dict(zip(("unseen_codes", "unseen_pairs", "unseen_images"), self.unseen, strict=True))
         found |= {"dit_level2": dit} | {f"gate_{gate}": _word(met) for gate, met in self.gates(dit).items()}

@@ -25,7 +25,8 @@ CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
 IMAGES = ("images", "images_lower", "images_upper", "fixed_images")
 """Columns that count all training images, those that are always present included."""
 FORMER = ("threshold", "lower", "upper", "total_images")
-"""Columns from before there were IMAGES, which stay for one version: `threshold` counts without the images always present."""
+"""Columns from which fits, figures and claims are computed; `shown` will leave them out from the next version on. `threshold`
+counts without the images always present."""
 COUNTS = (*IMAGES, *FORMER)
 """Columns of whole numbers."""
 COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", "contradicted_by", *FORMER)

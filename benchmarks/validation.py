@@ -61,7 +61,7 @@ def train(name: str, specs: Sequence[RunSpec], store: str, workers: int | None) 
     task = load_task(specs[0].task)
     where = LaunchOptions(store=store, workers=workers)
     study = Unkept(name, task, list(specs), {"store": store, "out": where.folder(name), "task_version": task.version})
-    if code := launch(study, where, ["-m", f"benchmarks.{name}"]):
+    if code := launch(study, where):
         raise SystemExit(code)
     with_keys = Rows(ResultStore(Path(store), read_only=True).rows())
 

@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, Exit, check_folder, checked, grouped, invocation, main_of, quoted
+from orchestrator.command.cli import App, Exit, check_folder, checked, grouped, main_of, quoted
 from orchestrator.command.endings import Endings, to_json
 from orchestrator.command.progress import Running, format_seconds, time_taken
 from orchestrator.command.reading import check_apart, check_named, read_store
@@ -230,7 +230,7 @@ def again(
     options = dataclasses.replace(where, store=into, workers=where.workers or 1)
     settings = {"key": chosen, "from": where.store, "close": close, **options.origin(NAME, run.version)}
     study = Again(NAME, run, [spec], settings, stored=stored, close=close)
-    code = launch(study, options, invocation())
+    code = launch(study, options)
     otherwise = study.endings is not None and study.endings.verdict == "otherwise"
     return Exit.NOT_ANSWERED if code == Exit.ANSWERED and otherwise else code
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, invocation, option_for
+from orchestrator.command.cli import checked, option_for
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid, warn_of_short
 from orchestrator.command.subject import given
 from orchestrator.errors import UserError
@@ -126,4 +126,4 @@ def train(name: str, specs: Iterable[RunSpec], asked: dict[str, Any], decoder: D
         **{f.name: getattr(decoder, f.name) for f in dataclasses.fields(decoder)},
         **where.origin(name, task.version),
     }
-    return launch(GridStudy(name, task, list(specs), settings), where, invocation())
+    return launch(GridStudy(name, task, list(specs), settings), where)

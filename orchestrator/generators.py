@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, invocation, one_of
+from orchestrator.command.cli import checked, one_of
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.real_pictures import DataFolder, Dataset, pictures_of
 from orchestrator.command.subject import option_of, read_pairs
@@ -264,7 +264,7 @@ def train(
     notes = [*plan.notes, *out_of_reach(name, plan.templates), *outside(name, plan.templates, plan.settings["options"])]
     settings = {**plan.settings, "spares": spares, "out": where.folder(name), "versions": versions()}
     study = GeneratorStudy(name, load_task(GENERATOR), specs, settings, about, always, notes)
-    return launch(study, where, invocation())
+    return launch(study, where)
 
 
 def _more(pairs: Sequence[str], with_option: Collection[str], named: Mapping[str, str]) -> dict[str, Scalar]:

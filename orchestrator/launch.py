@@ -25,6 +25,7 @@ from orchestrator.command.cli import (
     check_folder,
     ended_by,
     heeding_sigterm,
+    invocation,
     on_store,
     one_of,
     print_json,
@@ -150,13 +151,14 @@ class LaunchOptions:
         )
 
 
-def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
+def launch(study: Study, options: LaunchOptions) -> int:
     """Train what the study still needs and answer it.
 
     Raises:
         UserError: something the user can put right, before any run was stored.
     """
     options.check()
+    command = invocation()
     if options.out is None and "://" not in options.store:
         _check_own(options.folder(study.name))
     console = Console(file=sys.stderr if options.json else sys.stdout)
@@ -557,9 +559,9 @@ def _undrawn(error: Exception) -> str:
 def _drop_checkpoints(
     store: ResultStore, rows: Rows, keeps_end: Callable[[RunSpec], bool], again: Callable[[str], bool]
 ) -> None:
-    """Remove the checkpoints that are of no use now that the question is answered: those of finished runs, which a launch that
-    was killed has left, or which came with a copy of the store, unless they are to be trained again; and what was kept of runs
-    that were given up and need not be trained on, of those of which this study keeps it."""
+    """Remove the checkpoints that are of no use now that the question is answered. Some are of finished runs: a launch that was
+    killed has left them, or they came with a copy of the store. They stay where the run is to be trained again. Others are the
+    ends of runs that were given up, which this study keeps in case it has to train them on. It need not any more."""
     if kept := store.with_checkpoints():
         finished = {key for key in kept if (row := rows.get(key)) is not None and row["status"] != FAILED}
         useless = {key for key in finished if not again(key)}

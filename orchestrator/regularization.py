@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, check_new_file, checked, grouped, invocation, main_of, one_of
+from orchestrator.command.cli import App, check_new_file, checked, grouped, main_of, one_of
 from orchestrator.command.options import steps_of
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
@@ -453,7 +453,7 @@ def regularization(
         **where.origin(NAME, task.version),
     }
     judging = ConfirmAndJudge(confirming, known_finals, finals)
-    return launch(RegularizationStudy(task, judging, templates, settings, export_optuna), where, invocation())
+    return launch(RegularizationStudy(task, judging, templates, settings, export_optuna), where)
 
 
 main = main_of(app, "python -m orchestrator.regularization")

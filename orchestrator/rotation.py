@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, checked, grouped, invocation, main_of
+from orchestrator.command.cli import App, checked, grouped, main_of
 from orchestrator.command.options import steps_of
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch
@@ -98,7 +98,7 @@ def rotation(
         **{"width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay},
         **where.origin(NAME, task.version),
     }
-    return launch(GridStudy(NAME, task, specs, settings), where, invocation())
+    return launch(GridStudy(NAME, task, specs, settings), where)
 
 
 def _gap(text: str) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from orchestrator.command import axes as read
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, invocation, main_of, one_of
+from orchestrator.command.cli import checked, main_of, one_of
 from orchestrator.command.programs import Described, check_no_program, precision_of_program
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.subject import given, own_task, task_app
@@ -170,7 +170,7 @@ def scaling(
                     asked.check_values(task_, brackets[-1], resolution, of_task)
     settings = _settings(brackets, asked, seeds, resolution, stop, task_, where)
     settings |= {} if until_width is None else {"until_width": until_width}
-    return launch(ThresholdStudy(task_, brackets, resolution, settings, speculate, stop, until_width), where, invocation())
+    return launch(ThresholdStudy(task_, brackets, resolution, settings, speculate, stop, until_width), where)
 
 
 def _settings(

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from orchestrator.command import options as opt
 from orchestrator.command.axes import HINT, check_resolution, read_between
-from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
+from orchestrator.command.cli import App, checked, grouped, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.engine.estimate import Work
 from orchestrator.errors import UserError
@@ -189,7 +189,7 @@ def signal(
         "decoder": family, "encoding": tokenizer, "task": GENERATOR, "out": where.folder(NAME), "versions": versions(),
     }  # fmt: skip
     study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME, told=plan.notes)
-    return launch(study, where, invocation())
+    return launch(study, where)
 
 
 app.command()(grouped(signal))

@@ -44,8 +44,6 @@ AVERAGED: Sequence[tuple[str, Callable[[float], str]]] = (
 )
 """Columns whose means over seeds are shown, and how."""
 
-Setting = tuple[Any, ...]
-
 
 def bracket_of(task: Task, spec: RunSpec, axes: Axes = USUAL, between: Between | None = None) -> Bracket:
     """What a threshold search needs to know of the runs that are like `spec`.
@@ -367,15 +365,15 @@ class GridStudy(PlainStudy):
             table.add_column(name, justify="right")
         return table
 
-    def _setting(self, spec: RunSpec) -> Setting:
+    def _setting(self, spec: RunSpec) -> tuple[Any, ...]:
         return tuple(value_of(spec, name) for name in self.columns)
 
-    def _cells(self, setting: Setting) -> list[str]:
+    def _cells(self, setting: tuple[Any, ...]) -> list[str]:
         """What tables show of a setting."""
         return list(map(str, setting))
 
-    def _by_setting(self, rows: Rows) -> dict[Setting, list[RunSpec]]:
-        groups: dict[Setting, list[RunSpec]] = {}
+    def _by_setting(self, rows: Rows) -> dict[tuple[Any, ...], list[RunSpec]]:
+        groups: dict[tuple[Any, ...], list[RunSpec]] = {}
         for spec in self.search.asked(rows):
             groups.setdefault(self._setting(spec), []).append(spec)
         return groups

@@ -25,7 +25,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import check_new_file, checked, invocation, main_of, one_of
+from orchestrator.command.cli import check_new_file, checked, main_of, one_of
 from orchestrator.command.programs import Described, check_no_program, precision_of_program
 from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.ranges import MOST_PLANNED
@@ -421,7 +421,7 @@ def tune(
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials), fresh)
     dearness = attrgetter("max_steps", "N", "depth", "width", "batch_size")
     ends = min(corners, key=dearness), max(reversed(corners), key=dearness)  # of several, the last: another than the first
-    return launch(TuneStudy(task_, confirming, settings, varied, ends, export_optuna), where, invocation())
+    return launch(TuneStudy(task_, confirming, settings, varied, ends, export_optuna), where)
 
 
 def _deciding(dimensions: Sequence[Dimension]) -> list[Dimension]:

@@ -17,7 +17,7 @@ BUMPS_BESIDE_STRIPES = 50
 """Where neither the claim nor a run says how many."""
 
 Command = list[str]
-Setting = Mapping[str, Any]
+Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Lacks:
     why: str = ""
 
 
-def of_decoders(settings: Sequence[Setting], study: str) -> Lacks:
+def of_decoders(settings: Sequence[Fields], study: str) -> Lacks:
     """For runs of the bump task with a box held out: a command for those that one command can train together.
 
     Args:
@@ -37,7 +37,7 @@ def of_decoders(settings: Sequence[Setting], study: str) -> Lacks:
             leaves them to the study.
         study: the one that trains runs on bumps alone, `geometry` or `encodings`.
     """
-    together: dict[tuple[Any, ...], list[Setting]] = {}
+    together: dict[tuple[Any, ...], list[Fields]] = {}
     for setting in settings:
         code = "" if setting["dataset"] == "bumps" else setting["encoding"]
         at = (setting["dataset"], code, *(setting[n] for n in ("decoder", "depth", "holdout", "width", "precision")))
@@ -45,7 +45,7 @@ def of_decoders(settings: Sequence[Setting], study: str) -> Lacks:
     return Lacks([[*_question(some, study), *_training(some[0])] for some in together.values()])
 
 
-def of_scaling(settings: Setting, datasets: Sequence[str], least_size: int) -> Lacks:
+def of_scaling(settings: Fields, datasets: Sequence[str], least_size: int) -> Lacks:
     """For the thresholds of a scaling study with these settings, at its sizes if they are enough and one is large enough. A
     range of counts is only for the sizes and data sets that it was given for."""
     sizes, names = settings["N"], ("target", "resolution", "stop", "decoder", "depth", "encoding")
@@ -59,7 +59,7 @@ def of_scaling(settings: Setting, datasets: Sequence[str], least_size: int) -> L
     return Lacks([_study("scaling", words)], "" if enough else "which further grid sizes to train at")
 
 
-def of_penalties(run: Setting) -> Lacks | None:
+def of_penalties(run: Fields) -> Lacks | None:
     """For the comparison of the penalties that this is a run of; None if no command can ask for its number of steps."""
     epochs, options = _epochs(run), run["options"]
     if epochs is None:
@@ -71,7 +71,7 @@ def of_penalties(run: Setting) -> Lacks | None:
     return Lacks([_study("regularization", _words(asked))])
 
 
-def of_rotation(run: Setting) -> Lacks | None:
+def of_rotation(run: Fields) -> Lacks | None:
     """For the rotation study that this is a run of; None if no command can ask for its steps, or for its digit, which came from
     a file that the row does not name."""
     epochs, options = _epochs(run), run["options"]
@@ -84,7 +84,7 @@ def of_rotation(run: Setting) -> Lacks | None:
     return Lacks([_study("rotation", _words(asked))])
 
 
-def _question(settings: Sequence[Setting], study: str) -> Command:
+def _question(settings: Sequence[Fields], study: str) -> Command:
     one = settings[0]
     if one["dataset"] != "bumps":
         counts = sorted({BUMPS_BESIDE_STRIPES if s["data_count"] is None else int(s["data_count"]) for s in settings})
@@ -96,7 +96,7 @@ def _question(settings: Sequence[Setting], study: str) -> Command:
     return _study(study, _words(asked | {"depth": one["depth"], "by_depth": "none", "holdouts": one["holdout"]}))
 
 
-def _training(setting: Setting) -> Command:
+def _training(setting: Fields) -> Command:
     """How a decoder of the bump task is trained, and over how many seeds; options of the task that are not the usual ones."""
     names = ("max_steps", "width", "precision", "lr", "batch_size", "weight_decay")
     size = {} if isinstance(setting["N"], list) else {"N": setting["N"]}
@@ -115,7 +115,7 @@ def _words(options: Mapping[str, Any]) -> Command:
     return [word for pair in given.items() for word in pair]
 
 
-def _epochs(run: Setting) -> int | None:
+def _epochs(run: Fields) -> int | None:
     """Passes over the training set; None if they are no whole number."""
     of_epoch = math.ceil(run["data_count"] / run["batch_size"])
     return None if not of_epoch or run["max_steps"] % of_epoch else int(run["max_steps"] // of_epoch)

@@ -143,11 +143,11 @@ class ThresholdResult:
     def to_row(self) -> dict[str, Any]:
         """A row of the results table. What is not known is NaN.
 
-        All in total images: `images`, the threshold; `images_lower`, see `missed`; `images_upper`, the smallest count known to
-        pass above every one that misses; `fixed_images`, which are among all of these; `contradicted_by`, the `outliers`. The
-        former columns: `threshold` in drawn images; `total_images`, `lower`, `upper` in total images, where a bound above that
-        does not exist is inf. Where another
-        setting is searched, its values stand in the same places. `tried` has drawn images.
+        What users read is in total images: `images`, the threshold; `images_lower`, see `missed`; `images_upper`, the smallest
+        count known to pass above every one that misses; `fixed_images`, which are among all of these; `contradicted_by`, the
+        `outliers`. What answers are computed from: `threshold` and `tried` in drawn images; `total_images`, `lower` and `upper`
+        in total images, where a bound above that does not exist is inf. Where another setting is searched, its values stand in
+        the same places.
         """
 
         def total(count: float | None, missing: float) -> float:

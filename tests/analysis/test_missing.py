@@ -41,7 +41,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The study that a command would launch, and where."""
     launched: list[Any] = []
 
-    def launch(study: Any, where: Any, command: list[str]) -> int:
+    def launch(study: Any, where: Any) -> int:
         launched.append((study, where))
         return 0
 

@@ -63,17 +63,17 @@ def test_the_end_of_a_curve_is_its_last_fifth_and_what_is_unseen_counts_once_the
     assert run.final("seen", "both") == pytest.approx(0.9)
     assert run.peak("level2", "probe") == (0.9, 1000.0), "the first look drew none of the seen compositions"
     assert run.peak("seen", "probe") == (0.9, 300.0)
-    assert run.rise("level2", "both") == (400.0, 600.0)  # 0.08 and 0.72 of the end
-    assert run_of(level2=0.05).rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
+    assert run.rise("both") == (400.0, 600.0)  # 0.08 and 0.72 of the end
+    assert run_of(level2=0.05).rise("both") == pytest.approx((NAN, NAN), nan_ok=True)
     blind = run_of(seen=0.3, level2=0.9)
     assert blind.peak("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
-    assert blind.rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
+    assert blind.rise("both") == pytest.approx((NAN, NAN), nan_ok=True)
     late = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[0.1 * look for look in range(10)])
-    assert late.rise("level2", "both") == (200.0, 900.0), "it was under way at the first look that counts"
+    assert late.rise("both") == (200.0, 900.0), "it was under way at the first look that counts"
     accident = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[0.3, 0.0, 0.0, 0.2, 0.4, 0.6, 0.8, 0.8, 0.8, 0.8])
-    assert accident.rise("level2", "both") == (400.0, 700.0), "the first look was not the beginning"
+    assert accident.rise("both") == (400.0, 700.0), "the first look was not the beginning"
     after = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[*[0.0] * 5, 0.2, 0.4, 0.8, 0.8, 0.8])
-    assert after.rise("level2", "both") == (600.0, 800.0)
+    assert after.rise("both") == (600.0, 800.0)
     assert late.peak("level1", "both", whole=True) == (1.0, 100.0)
 
 

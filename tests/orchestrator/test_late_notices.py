@@ -127,7 +127,7 @@ def test_a_launch_that_is_a_mistake_leaves_no_question_because_another_study_has
     if not is_at_it:
         assert list(study.wanted["N"]) == [other.N], "its rows could be of this study"
     with pytest.raises(UserError, match="no machine"):
-        launch.launch(study, launch.LaunchOptions(store=named["store"]), ["encodings"])
+        launch.launch(study, launch.LaunchOptions(store=named["store"]))
     assert len(list(tmp_path.rglob("questions/*"))) == is_at_it
 
 

@@ -55,7 +55,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ThresholdS
     """The studies that commands launch, in a folder with a script."""
     found: list[ThresholdStudy] = []
 
-    def keep(study: ThresholdStudy, where: LaunchOptions, words: list[str]) -> int:
+    def keep(study: ThresholdStudy, where: LaunchOptions) -> int:
         found.append(study)
         return 0
 

@@ -73,7 +73,7 @@ def specs_of(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[RunS
     """The runs that a command would train."""
     seen: list[RunSpec] = []
 
-    def launch(study, where, command) -> int:
+    def launch(study, where) -> int:
         seen.extend(study.specs)
         return 0
 

@@ -48,7 +48,7 @@ NEEDED = {"shape": 0.5, "size": 0.2, "colour": 0.1}
 
 def study_of(words: str, monkeypatch: pytest.MonkeyPatch) -> signal.SignalStudy:
     found: list[Any] = []
-    monkeypatch.setattr(signal, "launch", lambda study, where, _: found.append((study, where)) or 0)
+    monkeypatch.setattr(signal, "launch", lambda study, where: found.append((study, where)) or 0)
     assert run(signal.app, words.split()) == 0
     assert not found[0][1].gates
     study: signal.SignalStudy = found[0][0]

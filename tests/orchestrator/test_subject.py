@@ -98,7 +98,7 @@ def options(*words: str) -> set[str]:
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[ThresholdStudy]:
     found: list[ThresholdStudy] = []
 
-    def keep(study: ThresholdStudy, where: LaunchOptions, words: list[str]) -> int:
+    def keep(study: ThresholdStudy, where: LaunchOptions) -> int:
         found.append(study)
         return 0
 
