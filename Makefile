@@ -24,10 +24,12 @@ export PYTHONDONTWRITEBYTECODE :=
 
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin/ray job
 JOB_NAME := shlex.quote(os.environ["JOB"] or os.environ["STUDY"])
-JOB_OF_STUDY := import os, shlex; \
+# `ray job stop` kills a job that has not ended after so long, by default after 3 s. A study needs up to 15 s to end.
+JOB_OF_STUDY := import json, os, shlex; \
+	patience = shlex.quote(json.dumps({"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "30"}})); \
 	module = shlex.quote("orchestrator." + os.environ["STUDY"]); \
 	study = "cd ~/sweep && exec .venv/bin/python -m " + module + " --address auto " + os.environ["OF_STUDY"]; \
-	print("$(ON_HEAD) submit --no-wait --submission-id", $(JOB_NAME), "-- sh -c", shlex.quote(study))
+	print("$(ON_HEAD) submit --no-wait --runtime-env-json", patience, "--submission-id", $(JOB_NAME), "-- sh -c", shlex.quote(study))
 LOGS_OF_JOB := import os, shlex; print("$(ON_HEAD) logs --follow", $(JOB_NAME))
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
 # What the cluster file says of a key, such as `region`.

@@ -247,16 +247,18 @@ class Cluster:
         """What of Ray must be alive for a launch to get on, as long as it is connected."""
         import ray
 
-        server, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        context = ray.get_runtime_context()
+        server, _, port = context.gcs_address.rpartition(":")
         server = server.strip("[]")
-        if self.address != "local":  # it may be away for a while, but soon after this time Ray ends the process without a word
+        if self.address == "local":
+            head, of_raylet = Part("gcs_server, a part of the embedded Ray,", server, int(port)), "a part of the embedded Ray"
+        else:  # the head may be away for a while, but soon after this time Ray ends the process without a word
             patience = 0.75 * float(os.environ.get(RAY_PATIENCE, "60"))
-            return [Part(f"the head of the cluster ({server})", server, int(port), patience)]
-        node = ray.nodes()[0]
-        return [
-            Part("gcs_server, a part of the embedded Ray,", server, int(port)),
-            Part("raylet, a part of the embedded Ray,", node["NodeManagerAddress"], node["NodeManagerPort"]),
-        ]
+            head = Part(f"the head of the cluster ({server})", server, int(port), patience)
+            of_raylet = "the part of Ray on this machine"
+        here = (node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+        raylets = (Part(f"raylet, {of_raylet},", node["NodeManagerAddress"], node["NodeManagerPort"]) for node in here)
+        return [head, *raylets]
 
     def fitting(self) -> int:
         """Runs that the machines of the cluster that Ray has joined hold now, at a time."""

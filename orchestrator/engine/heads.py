@@ -80,7 +80,7 @@ def _probe(told: str, address: str, instead: str) -> None:
 
 def _is_head(host: str, port: int) -> bool | None:
     with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
-        return _is_like_ray(connection)
+        return is_like_ray(connection)
 
 
 def _found() -> str:
@@ -175,7 +175,7 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def _is_like_ray(connection: socket.socket) -> bool | None:
+def is_like_ray(connection: socket.socket) -> bool | None:
     """Whether what was connected to speaks HTTP/2, as gRPC does: it begins with a SETTINGS frame (RFC 9113, section 3.4). Ray
     itself would ask anything else for minutes. None if it has not answered in time, as a head that is busy does not. With TLS
     nothing can be told."""

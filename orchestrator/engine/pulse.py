@@ -10,11 +10,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.engine.heads import is_like_ray
+
 EVERY_SECONDS = 0.5
 """So often each part is asked, and at once if it hangs up: what Ray loses in its process ends the launch within 0.2 s."""
 SHORTLY = 0.01
 """Seconds between two questions at least."""
 TIMEOUT_SECONDS = 2.0
+ANSWERS = 6
+"""So often at least a part with patience is asked for an answer before its patience is over: a busy one may take its time."""
 SIGNAL_SECONDS = 0.5
 """A signal that ended a part of Ray is heard by the launch, too, within this time, if it went to the whole process group."""
 
@@ -24,7 +28,8 @@ class Part:
     """A process of Ray that listens at an address.
 
     Without `patience` it is gone as soon as a connection is refused, which is what the kernel of this machine says of a process
-    that has ended; a busy one is never refused. With it, when it has not answered for so many seconds, for whatever reason.
+    that has ended; a busy one is never refused. With it, when it has not answered for so many seconds, for whatever reason: it
+    has to say something itself, as the kernel accepts connections also for a process that is frozen.
     """
 
     name: str
@@ -45,7 +50,11 @@ class Part:
     def gone(self) -> bool:
         self.hang_up()
         try:
-            self.line = socket.create_connection((self.host, self.port), timeout=TIMEOUT_SECONDS)
+            self.line = line = socket.create_connection((self.host, self.port), timeout=TIMEOUT_SECONDS)
+            if self.patience:
+                line.settimeout(self.patience / ANSWERS)
+                if not is_like_ray(line):
+                    raise TimeoutError
         except OSError as error:
             if self.answered is None or not (self.patience or isinstance(error, ConnectionRefusedError)):
                 return False

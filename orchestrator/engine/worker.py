@@ -9,6 +9,7 @@ import faulthandler
 import functools
 import io
 import os
+import signal
 import socket
 import time
 import traceback
@@ -61,6 +62,8 @@ class PackTrainable(tune.Trainable):
         return _needs(config["cpus"], config["gpus"])
 
     def setup(self, config: dict[str, Any]) -> None:
+        if ray.is_initialized():  # Ray answers SIGTERM with SystemExit, which would be an error of the task that it interrupts
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         quiet_cpu()
         with _watched(config["order"]):
             self._begin(config)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import ray
 import yaml
 
 from orchestrator.store import ResultStore, make_row
@@ -39,6 +40,8 @@ match words:
         sys.exit(1)
     case ["job", "submit", *rest]:
         open(os.environ["SAID"] + ".job", "w").write(rest[rest.index("--submission-id") + 1])
+        if "--runtime-env-json" in rest:
+            open(os.environ["SAID"] + ".env", "w").write(rest[rest.index("--runtime-env-json") + 1])
         subprocess.run(shlex.join(rest[rest.index("--") + 1:]), shell=True, check=True)
     case ["job", "logs", "--follow", *jobs]:
         print(json.dumps(jobs))
@@ -134,6 +137,14 @@ PROGRAM = "awk -v n={data_count} -f '/opt/my x.awk' \"$1\" `a` \\n"
 def test_a_study_is_submitted_as_it_was_typed(cluster: Cluster, typed: str, words: list[str]) -> None:
     cluster.make("submit", f"ARGS={typed}", "STUDY=tune")
     assert cluster.started() == [str(cluster.head / "sweep"), "-m", "orchestrator.tune", "--address", "auto", *words]
+
+
+def test_a_job_that_is_stopped_has_the_time_to_say_how_to_continue(cluster: Cluster) -> None:
+    """Ray gives it three seconds, unless this variable of its environment says otherwise."""
+    job_supervisor = Path(ray.__file__).parent / "dashboard" / "modules" / "job" / "job_supervisor.py"
+    assert "RAY_JOB_STOP_WAIT_TIME_S" in job_supervisor.read_text()
+    cluster.make("submit", "ARGS=--N 16")
+    assert json.loads(Path(f"{cluster.said}.env").read_text()) == {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "30"}}
 
 
 ODD = (

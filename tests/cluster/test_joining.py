@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.conftest import ROOT, environment_of, ray_head
+from tests.conftest import ROOT, Command, environment_of, ray_head, wait_for_rows
 
 STUDY = ("--task", "tests.toy:Toy", "--N", "8", "--seeds", "1", "--max-steps", "3", "--resolution", "0.01", "--dry-run")
 COMMAND = (sys.executable, "-m", "orchestrator.scaling", *STUDY, "--address")
@@ -96,3 +98,22 @@ def test_a_job_of_ray_may_have_variables_of_its_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     folders = os.pathsep.join((str(tmp_path), "/theirs", str(ROOT)))
     assert done.stdout.splitlines()[-1] == str([folders, "a", "b"])
+
+
+@pytest.mark.deep
+@pytest.mark.slow(30)
+def test_the_death_of_the_raylet_of_this_machine_ends_the_launch(start: Callable[..., Command], tmp_path: Path) -> None:
+    """Ray waits for it without end."""
+    with ray_head("127.0.0.7", 1, RAY_AUTH_MODE="disabled") as address:
+        options = (*STUDY[:-1], "--option", "pause=1", "--address", address)
+        command = start(*options)
+        assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
+        processes = psutil.process_iter(["name", "cmdline"])
+        (raylet,) = (one for one in processes if one.name() == "raylet" and f"--gcs-address={address}" in one.cmdline())
+        raylet.kill()
+        assert command.wait(30) == 1, command.stdout + command.stderr
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told == (
+        "stopped: raylet, the part of Ray on this machine, has died; perhaps someone ended it, or its machine ran out of memory"
+    )
+    assert last == "all finished runs are kept; to continue: python -m orchestrator.scaling " + " ".join(options)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -675,3 +676,35 @@ def test_workers_that_a_cluster_does_not_hold_yet_are_asked_for(
         asked.check()
     assert asked.worker_count() == 4
     assert unjoined == [address]
+
+
+NODES = [
+    {"NodeID": "a", "NodeManagerAddress": "10.0.0.1", "NodeManagerPort": 1},
+    {"NodeID": "b", "NodeManagerAddress": "10.0.0.2", "NodeManagerPort": 2},
+]
+"""As `ray.nodes` tells of them."""
+
+
+@pytest.mark.parametrize(
+    ("address", "watched"),
+    [
+        ("local", [
+            ("gcs_server, a part of the embedded Ray,", "10.0.0.1", 6379, 0.0),
+            ("raylet, a part of the embedded Ray,", "10.0.0.2", 2, 0.0),
+        ]),
+        ("10.0.0.1:6379", [
+            ("the head of the cluster (10.0.0.1)", "10.0.0.1", 6379, 45.0),
+            ("raylet, the part of Ray on this machine,", "10.0.0.2", 2, 0.0),
+        ]),
+    ],
+)  # fmt: skip
+def test_of_all_raylets_that_of_this_machine_is_watched(
+    address: str, watched: list[tuple[str, str, int, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch hangs without it. The others may come and go."""
+    monkeypatch.delenv(cluster.RAY_PATIENCE, raising=False)
+    context = SimpleNamespace(gcs_address="10.0.0.1:6379", get_node_id=lambda: "b")
+    monkeypatch.setattr("ray.get_runtime_context", lambda: context)
+    monkeypatch.setattr("ray.nodes", lambda: NODES)
+    found = [(part.name, part.host, part.port, part.patience) for part in cluster.Cluster(address).parts()]
+    assert found == watched

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
-from tests.conftest import Command, wait_for_rows
+from tests.conftest import Command, read_rows, wait_for_rows
 
 pytestmark = pytest.mark.slow(40)
 Start = Callable[..., Command]
@@ -152,6 +152,25 @@ def test_a_worker_that_dies_beside_a_process_that_it_forked_is_replaced_and_the_
     assert "lost its worker (once), trying again in 1 s" in command.stdout
     assert not psutil.pid_exists(int(left_one))
     assert survivors(psutil.Process().children()) == []
+    assert left(place) == []
+
+
+@pytest.mark.deep
+def test_workers_that_are_terminated_are_replaced_and_no_run_fails(start: Start, tmp_path: Path, place: Path) -> None:
+    ledger = tmp_path / "ledger"
+    slowly = ("--option", "pause=4", "--option", f"ledger={ledger}")
+    command = start(*OPTIONS, "--N", "4", "--seeds", "1", "--workers", "1", *slowly)
+    for begun in (1, 2):
+        while not ledger.exists() or len(ledger.read_text().splitlines()) < begun:
+            assert command.process.poll() is None, command.stdout + command.stderr
+            time.sleep(0.05)
+        worker = next(process for process in ray_processes(command) if process.name().startswith("ray::Pack"))
+        worker.terminate()
+    assert command.wait(timeout=120) == 0, command.stdout + command.stderr
+    assert "lost its worker (once), trying again in 1 s" in command.stdout
+    assert "lost its worker (2 times), trying again in 2 s" in command.stdout
+    assert "could not be trained" not in command.stdout
+    assert {*read_rows(tmp_path)["status"]} <= {"passed", "missed"}
     assert left(place) == []
 
 

@@ -309,7 +309,7 @@ def test_a_worker_with_another_version_of_the_task_trains_nothing() -> None:
 
 
 def test_weights_of_a_parent_that_give_no_network_fail_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given))
+    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given, is_initialized=lambda: False))
     pupil = Pupil()
     spec = dataclasses.replace(SPEC, task="tests.toy:Pupil", options=tuple(Pupil.defaults.items()), data_count=30)
     teacher = pupil.needs(spec)["teacher"]
@@ -329,7 +329,7 @@ def test_weights_of_a_parent_that_give_no_network_fail_no_run(monkeypatch: pytes
 def test_a_failure_that_is_none_of_the_weights_of_a_parent_is_one_of_the_run(
     member: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given))
+    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given, is_initialized=lambda: False))
     spec = dataclasses.replace(SPEC, task="tests.toy:Pupil", options=tuple(Pupil.defaults.items()), data_count=30)
     weights = safetensors.torch.save(torch.nn.Linear(1, 1).state_dict())
 
@@ -344,7 +344,7 @@ def test_a_failure_that_is_none_of_the_weights_of_a_parent_is_one_of_the_run(
 
 
 def test_weights_of_a_parent_for_which_there_is_no_memory_are_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given))
+    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given, is_initialized=lambda: False))
     spec = dataclasses.replace(SPEC, task="tests.toy:Pupil", options=tuple(Pupil.defaults.items()), data_count=30)
 
     def full(data: bytes) -> None:
@@ -1619,6 +1619,28 @@ def test_a_worker_that_hangs_before_its_first_step_ends_itself(stage: str, said:
     assert worker.returncode == 1
     assert worker.stdout.splitlines() == said
     assert worker.stderr.startswith("Timeout (0:00:00.500000)!")
+
+
+TERMINATED = """
+import signal, sys, ray
+from orchestrator.engine import worker
+from orchestrator.engine.messages import Order, RunOrder
+
+def terminated(*given):
+    print("trains", flush=True)
+    signal.raise_signal(signal.SIGTERM)
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ray does
+ray.is_initialized = lambda: True
+worker.PackTrainable._load = terminated
+spec = worker.RunSpec(task="m:C", dataset="d", N=4, data_count=3, seed=0).to_dict()
+print(worker.PackTrainable({"order": Order([RunOrder("0" * 16, spec)]), "cpus": 1.0, "gpus": 0.0}).step()["report"])
+"""
+
+
+def test_a_worker_that_is_terminated_ends_and_reports_no_error_of_its_run() -> None:
+    worker = subprocess.run([sys.executable, "-c", TERMINATED], capture_output=True, text=True, timeout=60)
+    assert (worker.returncode, worker.stdout) == (-signal.SIGTERM, "trains\n"), worker.stderr
 
 
 def test_a_fault_of_cuda_is_no_error_of_the_run_that_is_made_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A part of Ray that is gone is noticed, and only one that is gone."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -49,6 +50,38 @@ def test_neither_a_busy_part_nor_one_that_never_answered_is_gone() -> None:
             for one in held:
                 one.close()
     assert not Part("never", *address).gone()
+
+
+def test_one_with_patience_has_to_say_something_itself() -> None:
+    """The kernel accepts connections also for a process that is frozen."""
+    frozen, over, told, heard = threading.Event(), threading.Event(), list[Part](), threading.Event()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while not frozen.is_set():
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(100)
+                    time.sleep(0.1)  # it is busy
+                    connection.sendall(b"\0\0\x06\x04\0\0\0\0\0")
+        over.wait(30)
+
+    def lost(part: Part) -> None:
+        told.append(part)
+        heard.set()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        part = Part("head", *server.getsockname(), patience=1.2)
+        with watched([part], lost):
+            assert not heard.wait(2)
+            frozen.set()
+            began = time.monotonic()
+            assert heard.wait(6)
+        assert time.monotonic() - began > 0.9
+        over.set()
+    assert told == [part]
+    assert part.loss == "head has not answered for 1.2 s; perhaps someone ended it, or its machine ran out of memory"
 
 
 def test_a_part_that_hangs_up_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
