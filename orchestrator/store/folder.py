@@ -309,7 +309,7 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
         **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some space and {again}"),
         errno.EROFS: f"make the disk writable and {again}",
         **dict.fromkeys((errno.EACCES, errno.EPERM), f"allow writing there, or ask its owner to, and {again}"),
-        **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
+        **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder"),
         errno.ENOENT: "the store was moved or removed while in use",
         errno.EFBIG: f"allow larger files (ulimit -f unlimited) and {again}",
         **dict.fromkeys((errno.EMFILE, errno.ENFILE), f"allow more open files (ulimit -n) and {again}"),
@@ -319,16 +319,16 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
         errno.EXDEV: f"one of its folders is on another disk, and {ONE_DISK}",
         **dict.fromkeys(
             (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
-            "file locks do not work there, and a store needs them: choose a folder on another disk with --store",
+            "file locks do not work there, and a store needs them: choose a folder on another disk",
         ),
     }.get(error.errno or 0, intact)
     refused = error.errno in (errno.EACCES, errno.EPERM)
     if action == OPENING and (refused or error.errno == errno.EROFS):
-        hint = "choose a folder you can write to with --store"
+        hint = "choose a folder you can write to"
     why, parents = str(error.strerror or error), Path(str(error.filename)).parents
     if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and path in parents:
         why = f"{why}: {printable(str(error.filename))}"
-        hint = "move away what is in its place, or choose another folder with --store"
+        hint = "move away what is in its place, or choose another folder"
     elif error.errno == errno.EACCES and path / "runs" in parents:
         why, hint = f"{why}: {printable(str(error.filename))}", "make that file readable; its rows may be needed"
     elif refused and only_reads:

@@ -41,9 +41,12 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
     found = there.table(["key", *ENDS])
     keys = found["key"].to_pylist()
     known, ours = here.known(keys), here.table(["key", *ENDS])
-    believed = _believed(here, [key for key in ours["key"].to_pylist() if key in known])
+    in_order = ours["key"].to_pylist()
+    believed = _believed(here, [key for key in in_order if key in known])
     ended = {key for key, status in zip(keys, found["status"].to_pylist(), strict=True) if status != FAILED}
-    new = [key for key in keys if key not in believed or (key in failed and key in ended)]
+    # First what takes the place of failed rows, in the order of these: so a part that loses rows is written once or twice.
+    better = dict.fromkeys(key for key in in_order if key in failed and key in ended)
+    new = list(better | dict.fromkeys(key for key in keys if key not in believed))
     ends = _ends(ours)
     unlike = [key for key, end in _ends(found).items() if key in believed and ends.get(key, end) != end]
     told = _believed(there, unlike)

@@ -71,7 +71,7 @@ def _load(path: Path, columns: Sequence[str] | None) -> tuple[pa.Table, Stamp]:
         if version > VERSION:
             raise NewerSchemaError(
                 f"{printable(str(path))} has rows of schema {version}, but this program knows only schema {VERSION} and older: "
-                "update the program, or choose another folder with --store"
+                "update the program, or choose another folder"
             )
         if version not in SCHEMAS or not schema.equals(SCHEMAS[version]):
             raise DamagedError(f"its columns are not those of schema {version}")

@@ -16,9 +16,12 @@ from orchestrator.store.contents import AGAIN, DESCRIPTION, ENDED, FAILED, choos
 from orchestrator.store.folder import stamp_of
 from orchestrator.store.index import INDEXED
 from orchestrator.store.parts import DamagedError, load, take
-from orchestrator.store.place import Place, Stamp
+from orchestrator.store.place import Place, Stamp, StoreError
 from orchestrator.store.register import Register
 from orchestrator.store.rows import SCHEMA, Row, decode
+
+MOST_LOOKS = 1_000
+"""A look begins anew when another process has changed a part that it has to read; so often at most."""
 
 
 class LostPartError(Exception):
@@ -39,6 +42,8 @@ class Reader:
         """Files left where they are that need no second notice."""
         self._put_off: set[str] = set()
         """Parts of which the next look is to say what is wrong."""
+        self._former: dict[str, tuple[set[str], dict[str, datetime | None]]] = {}
+        """Parts that were read again and are not taken in yet: what `keys_of` and `failed_of` said of each before."""
         self._named: set[str] = set()
         """Keys of rows that a notice was about."""
 
@@ -52,15 +57,31 @@ class Reader:
 
         Raises:
             NewerSchemaError: a part is of a later version.
+            StoreError: others change the parts without end.
         """
-        register = self.register
         again, self._put_off = {*again, *self._put_off}, set()
+        for _ in range(MOST_LOOKS):
+            problems = dict[str, str]()
+            try:
+                self._look(again, problems)
+            except LostPartError as error:  # another launch may have taken a failed row out of a part since it was looked at
+                again = {*again, *problems, *error.args}
+            else:
+                return problems
+        told = "other processes replace files in it faster than they can be read; run the same command again later"
+        raise StoreError(f"cannot read the rows in {self._place.location}: {told}")
+
+    def _look(self, again: Collection[str], problems: dict[str, str]) -> None:
+        """Do as `look` says, and note in `problems` what is wrong.
+
+        Raises:
+            LostPartError: another look is needed, at these parts and those with `problems`.
+        """
+        register, again = self.register, {*again, *self._former}
         try:
             found = {name for name in os.listdir(self._runs) if name[0] != "."}  # noqa: PTH208 - many, and often
         except FileNotFoundError:
             found = set()
-        if not register.index.parts.keys().isdisjoint(again):
-            register.forget_index()
         self._bad = {name: stamp for name, stamp in self._bad.items() if name in found}
         for name in register.parts.keys() - found:
             if gone := register.parts[name].rows:
@@ -68,7 +89,6 @@ class Reader:
                 trained = "it again if it needs it" if gone == 1 else "those that it needs again"
                 self._place.note(f"{part} is gone with {counted(gone, 'row')}: the next launch trains {trained}")
             register.drop(name)
-        problems, indexed = dict[str, str](), bool(register.index.parts)
         loaded: dict[str, tuple[pa.Table, Stamp]] = {}
         may_differ = {*register.changing_parts(), *again}
         for name in sorted((found - register.parts.keys()) | (found & may_differ)):
@@ -85,18 +105,35 @@ class Reader:
                     problems[name] = str(error) if isinstance(error, DamagedError) else "it is a broken link"
                     self._bad[name] = stamp
                 register.drop(name)
+        self._register_former(loaded)
         for name, (table, stamp) in sorted(loaded.items(), key=lambda item: item[0] not in register.parts):
             self._bad.pop(name, None)
             problems |= self._take_in(name, table, stamp)
-        if indexed and not register.index.parts:  # it was wrong: its parts are not known any more
-            problems |= self.look()
-        return problems
+
+    def _register_former(self, loaded: Mapping[str, tuple[pa.Table, Stamp]]) -> None:
+        """Register each of these parts that was known before, with those of its rows that it still has. To take in a part, rows
+        of others with the same keys are read; of a part that was replaced they come from here: its former file is gone."""
+        register = self.register
+        if not register.index.parts.keys().isdisjoint(loaded):
+            register.forget_index()
+        self._former = {name: former for name, former in self._former.items() if name in loaded}
+        for name, (table, stamp) in loaded.items():
+            if name in register.parts:
+                keys, before = table["key"].to_pylist(), register.keys_of(name)
+                self._former.setdefault(name, (before, register.failed_of(name)))
+                rows = take(table, [i for i, key in enumerate(keys) if key in before])
+                register.put(name, stamp, rows, whole=False, went=before.difference(keys))
 
     def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> dict[str, str]:
         """Register a part that was read. Of rows with the same key, here or in other parts, the first one that can be believed
         stays, but a failed one only if all failed, and then the latest. What is wrong with the parts that have the others, by
-        name. A row that takes the place of a failed one is news, too."""
-        before, failed_before = self.register.keys_of(name), self.register.failed_of(name)
+        name. A row that takes the place of a failed one is news, too.
+
+        Raises:
+            LostPartError: one of these parts must be looked at again, and this one.
+        """
+        before = self.register.keys_of(name)
+        former, failed_before = self._former.get(name, (set[str](), {}))
         times = Counter(table["key"].to_pylist())
         keys = times.keys()
         known = self.register.known(list(keys)) - before
@@ -105,11 +142,8 @@ class Reader:
         failed_now = failed(chosen)
         problems, over = dict[str, str](), dict[str, str]()
         if known:
-            try:
-                described = self._described(known.intersection(places))
-                problems = self._forget(described, ended_well(chosen), later=failed_now)
-            except LostPartError as error:  # another launch may have made way for a row of this part
-                return self.look({name, *error.args})
+            described = self._described(known.intersection(places))
+            problems = self._forget(described, ended_well(chosen), later=failed_now)
             known = self.register.known(list(known)) - before
             failed_twice = known & failed_now.keys()
             for row in (row for _, rows in described for row in rows if row["key"] in failed_twice):
@@ -120,8 +154,9 @@ class Reader:
         kept = {key: i for key, i in places.items() if key not in known}
         whole = len(kept) == table.num_rows
         rows = table if whole else take(table, list(kept.values()))
-        self.register.put(name, stamp, rows, whole=whole, came=kept, went=before.difference(keys))
-        heard = before - {k for k, at in failed_before.items() if k not in failed_now or at not in (None, failed_now[k])}
+        self.register.put(name, stamp, rows, whole=whole, came=kept)
+        self._former.pop(name, None)
+        heard = former - {k for k, at in failed_before.items() if k not in failed_now or at not in (None, failed_now[k])}
         fresh = [i for key, i in kept.items() if key not in heard] if self.keeps_news else []
         if fresh:
             self.news.append((name, take(table, fresh)))

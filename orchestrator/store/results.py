@@ -85,7 +85,7 @@ class ResultStore(Artifacts):
         try:
             with self.place.in_words("open the store"):
                 if self.path.is_symlink() and not self.path.exists():
-                    raise StoreError(f"--store {printable(str(path))} is a broken link: repair it, or choose another folder")
+                    raise StoreError(f"{printable(str(path))} is a broken link: repair it, or choose another folder")
                 self.place.check()
                 self._turns.pull()
                 self._register.open_index(self.path)

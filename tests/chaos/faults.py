@@ -79,7 +79,7 @@ def read_only(bench: Bench) -> Verdict:
         trial.ends(launch, 143)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         before = state(trial.store)
-        trial.refuses(trial.launch(*argv), "choose a folder you can write to with --store")
+        trial.refuses(trial.launch(*argv), "choose a folder you can write to")
         trial.ends(trial.launch(*argv, "--dry-run"), 0)
         trial.check(state(trial.store) == before, "a store that cannot be written has changed")
         trial.verdict.kills += 1

@@ -298,11 +298,11 @@ def test_a_disk_without_file_locks_is_said_to_be_one(code: int, tmp_path: Path, 
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "lockf", refused)
-    with pytest.raises(StoreError, match=r"file locks do not work there, .* choose a folder on another disk with --store"):
+    with pytest.raises(StoreError, match=r"file locks do not work there, .* choose a folder on another disk"):
         ResultStore(tmp_path)
 
 
-OTHER_FOLDER = "choose a folder you can write to with --store"
+OTHER_FOLDER = "choose a folder you can write to"
 AGAIN = "run the same command again; everything saved before is intact"
 ALLOWED = f"allow writing there, or ask its owner to, and {AGAIN}"
 ANSWERS = f"see that the disk works, and {AGAIN}"

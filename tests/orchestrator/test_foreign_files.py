@@ -294,7 +294,7 @@ def test_a_folder_that_others_make_at_that_moment_is_no_fault(tmp_path: Path, mo
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_store_that_is_a_broken_link_is_refused(tmp_path: Path, target: str, read_only: bool) -> None:
     (tmp_path / "s").symlink_to(target)
-    with pytest.raises(StoreError, match=f"^--store {tmp_path}/s is a broken link: repair it, or choose another folder$"):
+    with pytest.raises(StoreError, match=f"^{tmp_path}/s is a broken link: repair it, or choose another folder$"):
         ResultStore(tmp_path / "s", read_only=read_only)
     assert [file.name for file in tmp_path.iterdir()] == ["s"]
 

@@ -211,6 +211,31 @@ def test_a_merge_reads_a_part_for_the_rows_at_once_that_are_in_it_and_not_for_al
     assert (reads.count("store"), reads.count("copy")) == (2 * 8, 8), "once for how runs ended, once for what describes them"
 
 
+def test_a_merge_writes_a_part_once_or_twice_for_all_of_its_failed_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the order in the copy."""
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 5)
+    monkeypatch.setattr(results_module, "ROWS_PER_BULK_PART", 5)
+    monkeypatch.setattr(merge_module, "ROWS_AT_ONCE", 7)
+    made(tmp_path / "store", *(row(i, **(FAILED if i % 5 < 2 else {})) for i in range(40)))
+    order = [*range(60, 40, -1), *(i for first in range(5) for i in range(first, 40, 5))]
+    made(tmp_path / "copy", *map(row, order))
+    assert parts(tmp_path / "store") == 8
+    with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
+        offered, append = list[str](), here.append_table
+
+        def appended(table: pa.Table) -> int:
+            offered.extend(table["key"].to_pylist())
+            return append(table)
+
+        monkeypatch.setattr(here, "append_table", appended)
+        assert merge(there, here) == Merged(36, 16)
+        assert len(set(offered)) == len(offered) == 36
+        assert len(list((tmp_path / "store" / "set-aside").iterdir())) == 8 + 1, "a batch of 7 divides a part"
+    assert endings(tmp_path / "store") == dict.fromkeys([*range(40), *range(41, 61)], "passed")
+
+
 def forge(store: Path, counts: list[int]) -> None:
     """Give the rows of the only part of a store these data counts, which their keys do not match."""
     (part,) = (store / "runs").iterdir()
@@ -385,6 +410,16 @@ def test_a_mistake_in_a_merge_is_one_line(
     assert err.startswith("error: ")
     assert told in err
     assert sorted(map(str, tmp_path.rglob("*"))) == before
+
+
+@pytest.mark.bucket
+def test_a_copy_in_a_bucket_without_runs_is_a_mistake(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made(uri, row(1))
+    assert run(command.app, [f"{uri}-typo", f"{uri}-new"]) == 2
+    told = f"error: COPY '{uri}-typo' has no runs: give the folder that a study wrote to\n"
+    assert capsys.readouterr() == ("", told)
+    assert run(command.app, [uri, f"{uri}-new"]) == 0
+    assert capsys.readouterr().out == f"1 new row in {uri}-new\n"
 
 
 def test_stores_of_two_servers_are_two_also_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_a_question_that_cannot_be_written_stops_the_launch(ask: Ask, capsys: py
     assert ask(*TOY) == 1
     stopped, last = capsys.readouterr().out.splitlines()[-2:]
     assert stopped.startswith("stopped: cannot save the question in results: ")
-    assert stopped.endswith("move away what is in its place, or choose another folder with --store")
+    assert stopped.endswith("move away what is in its place, or choose another folder")
     assert last == "all finished runs are kept; to continue: " + " ".join(["sweep", *TOY])
     assert Path("results", "questions").read_text() == "mine"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from store_child import row
 
 import orchestrator.store.reader as reader_module
 import orchestrator.store.register as register_module
+import orchestrator.store.turns as turns_module
 from orchestrator.store import ResultStore, StoreError
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.rows import SCHEMA, encode
@@ -126,6 +128,108 @@ def test_a_launch_at_work_hears_of_a_row_that_made_way_in_a_full_part(
         assert len(usual.rows()) == rows + 2
         assert usual.notices == retrying.notices == []
     assert len(plain_keys(tmp_path)) == rows + 2
+
+
+def put_part(store: Path, name: str, *rows: dict[str, Any]) -> None:
+    """Write a part, as another launch does: in one rename."""
+    (store / "written").write_bytes(parquet_bytes(encode(list(rows))))
+    (store / "written").replace(store / "runs" / name)
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_launches_at_work_hear_of_a_row_that_made_way_for_one_in_another_part_they_know(
+    names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of the two parts is read first."""
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    free = iter(names)
+    monkeypatch.setattr(turns_module, "_new_name", lambda maker: f"{next(free)}-{maker}.parquet")
+    with ResultStore(tmp_path) as retrying, ResultStore(tmp_path) as usual:
+        retrying.append([row(0)])
+        usual.append([row(count, **(failed("a") if count == 7 else {})) for count in range(1, 11)])
+        with ResultStore(tmp_path, read_only=True) as reading:
+            retrying.refresh()
+            assert retrying.retry_failed() == 1
+            assert len(retrying.append([row(7)])) == 1
+            for store in (usual, reading):
+                assert [(found["data_count"], found["status"]) for found in store.refresh()][-1:] == [(7, "passed")]
+                assert sorted(found["data_count"] for found in store.rows()) == [*range(11)]
+                assert store.refresh() == []
+                assert len(store) == 11
+                assert store.notices == []
+        monkeypatch.undo()
+        assert len(usual.append([row(50)])) == 1
+    assert len(plain_keys(tmp_path)) == 12
+
+
+def test_a_launch_at_work_hears_of_two_full_parts_that_lost_a_row_to_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 3)
+    with ResultStore(tmp_path) as at_work:
+        put_part(tmp_path, "a.parquet", row(1, **failed("a")), row(2), row(3, **failed("a")))
+        put_part(tmp_path, "b.parquet", row(11, **failed("b")), row(12), row(13))
+        assert len(at_work.refresh()) == 6
+        put_part(tmp_path, "a.parquet", row(2), row(3, **failed("again"), finished_at=LATE), row(11))
+        put_part(tmp_path, "b.parquet", row(12), row(13), row(1, status="missed"))
+        heard = {found["data_count"]: found["status"] for found in at_work.refresh()}
+        assert heard.items() >= {11: "passed", 1: "missed"}.items()
+        assert heard.keys() <= {1, 3, 11}
+        assert {found["data_count"]: (found["status"], found["error"]) for found in at_work.rows()} == {
+            1: ("missed", None), 2: ("passed", None), 3: ("failed", "again"), 11: ("passed", None), 12: ("passed", None),
+            13: ("passed", None),
+        }  # fmt: skip
+        assert at_work.append([row(1), row(11), row(60)])[0]["data_count"] == 60
+        assert at_work.notices == []
+    assert len(plain_keys(tmp_path)) == 7
+
+
+def test_a_look_that_could_not_be_ended_is_made_up_for_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it had read the files before the disk failed."""
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 3)
+    with ResultStore(tmp_path) as at_work:
+        put_part(tmp_path, "a.parquet", row(1, **failed("a")), row(2))
+        put_part(tmp_path, "b.parquet", row(11, **failed("b")), row(12))
+        assert len(at_work.refresh()) == 4
+        assert at_work.retry_failed() == 2
+        put_part(tmp_path, "a.parquet", row(1), row(2), row(3))
+        put_part(tmp_path, "b.parquet", row(11, **failed("again"), finished_at=LATE), row(12), row(13))
+        put_part(tmp_path, "c.parquet", row(12), row(20))
+
+        def broken(*_: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(at_work._reader, "_take_in", broken)
+            with pytest.raises(StoreError, match="see that the disk works"):
+                at_work.refresh()
+        assert {found["data_count"]: found["error"] for found in at_work.refresh()} == {
+            1: None, 3: None, 11: "again", 13: None, 20: None,
+        }  # fmt: skip
+        assert {row(count)["key"] for count in (1, 2, 3, 11, 12, 13, 20)} == at_work.known(plain_keys(tmp_path))
+        assert len(at_work) == 7
+
+
+def test_a_look_at_files_that_never_rest_ends_with_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "MOST_LOOKS", 7)
+    with ResultStore(tmp_path) as at_work:
+        at_work.append([row(1, **failed("a")), row(2)])
+        put_part(tmp_path, "zz.parquet", row(1), row(3))
+        looks = list[str]()
+
+        def restless(name: str, *_: object) -> None:
+            looks.append(name)
+            raise reader_module.LostPartError(name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(at_work._reader, "read", restless)
+            with pytest.raises(StoreError) as caught:
+                at_work.refresh()
+        told = "other processes replace files in it faster than they can be read; run the same command again later"
+        assert str(caught.value) == f"cannot read the rows in {tmp_path}: {told}"
+        assert len(looks) == 7
+        assert [(found["data_count"], found["status"]) for found in at_work.refresh()] == [(1, "passed"), (3, "passed")]
+        assert len(at_work) == 3
 
 
 @pytest.mark.parametrize("own_part", [True, False])
