@@ -98,6 +98,20 @@ def test_bars_of_the_six_pairs_are_what_the_table_says() -> None:
     assert places == {"one factor apart": 1.5, "two apart": 5.0}
 
 
+def test_every_panel_has_the_runs_of_its_own_tokenizer() -> None:
+    table = runs(families=[("dit", "vae"), ("dit", "vq")], losses=[{}])
+    table["value"] *= table["encoding"].map({"vae": 1.0, "vq": 0.5})
+    of_vae, of_vq = figures.draw_overlap(table).axes
+    assert [height for _, height in bars(of_vae)] == [block / 8 for block in BLOCKS]
+    assert [height for _, height in bars(of_vq)] == [block / 16 for block in BLOCKS]
+
+
+def test_a_bar_is_as_high_as_the_median_seed() -> None:
+    table = runs(seeds=3, families=[("dit", "vq")], losses=[{}])
+    table["value"] = table["seed"].map({0: 0.0, 1: 0.0, 2: 0.9})
+    assert {height for _, height in bars(figures.draw_overlap(table).axes[0])} == {0.0}
+
+
 def test_every_setting_of_the_loss_has_bars_of_its_own() -> None:
     losses = [{}, WITH, {**WITH, "jepa_layers": "one"}, {**WITH, "jepa_teacher": "gradient"}]
     figure = figures.draw_overlap(runs(losses=losses))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.alternatives import broken_law
+from analysis.alternatives import OFFS, broken_law
 from analysis.fits import PowerLaw, fit_power_law, summarise
 from orchestrator.searches.axes import Axes
 
@@ -265,6 +265,25 @@ class TestPowerLaw:
         assert law.broken.prefactors == pytest.approx((2 ** (17 / 3 - 1.5 * 5), 2 ** (47 / 3 - 1.5 * 8)))
         assert law.broken.step == pytest.approx(2**5.5)
         assert law.broken.gain == pytest.approx(6 * math.log((478 / 3 - 51**2 / 17.5) * 3) - 3 * math.log(6))
+
+    def test_a_single_law_pays_for_sizes_that_are_off_it_by_hand(self) -> None:
+        """By generalized least squares: what a size is off by, all its seeds are off by. That is a number more."""
+        sizes = np.repeat(2.0 ** np.arange(4, 10), 3)
+        y = 1.5 * np.log(sizes) + np.repeat((0.3, -0.2, 0.1, 0.3, -0.4, 0.1), 3) + np.tile((-0.05, 0.0, 0.05), 6)
+        broken = broken_law(sizes.tolist(), np.exp(y).tolist(), 0.0)
+        assert broken is not None
+        line = np.stack([np.ones(18), np.log(sizes)], axis=1)
+
+        def single(off: float) -> float:
+            covariance = np.eye(18) + off * (sizes[:, None] == sizes)
+            root = np.linalg.cholesky(np.linalg.inv(covariance)).T
+            squares = np.linalg.lstsq(root @ line, root @ y)[1][0]
+            return float(18 * math.log(squares / 18) + np.linalg.slogdet(covariance)[1] + (math.log(18) if off else 0))
+
+        apart = sum(np.linalg.lstsq(line[part], y[part])[1][0] for part in (sizes <= broken.last, sizes >= broken.first))
+        least = min(map(single, OFFS))
+        assert least < single(0.0)
+        assert broken.gain == pytest.approx(least - 18 * math.log(apart / 18) - 3 * math.log(18))
 
     @pytest.mark.parametrize("last", [4, 8, 16])
     def test_of_all_breaks_the_one_that_fits_best_is_named(self, last: int) -> None:

@@ -253,9 +253,9 @@ class TestDoubt:
         assert answer.blank_error("validation") == pytest.approx(self.BLANK_VALIDATION, rel=1e-3)
 
     @staticmethod
-    def doubt(id_mse: float, validation_mse: float, final_id_mse: float, trials: int = 2) -> str | None:
+    def doubt(id_mse: float, validation_mse: float, final_id_mse: float, trials: int = 2, **more: int) -> str | None:
         found = [trial(i, id_mse=id_mse, validation_mse=validation_mse) for i in range(trials)]
-        return Answer.of(found, [final("none", 0, id_=final_id_mse)], found[0], [found[0]], STUDY).doubt()
+        return Answer.of(found, [final("none", 0, id_=final_id_mse)], found[0], [found[0]], {**STUDY, **more}).doubt()
 
     def test_images_that_no_run_has_take_no_memory(self) -> None:
         huge = Answer.of([], [], None, [], {"N": 2000, "sigma": 1.5, "region": "corner"})
@@ -292,6 +292,11 @@ class TestDoubt:
             assert doubt.startswith("no trial draws unseen combinations much better than a blank image (validation MSE")
         assert self.doubt(0.0430, 0.0626, 0.08) is None
         assert self.doubt(0.0430, 0.0628, 0.08, trials=1) is None, "nothing was chosen"
+
+    def test_a_choice_by_pseudo_boxes_is_judged_by_what_is_blank_there(self) -> None:
+        """They lie among the rest, where a blank image is off by more than in the validation box."""
+        assert self.doubt(0.0430, 0.065, 0.08) is not None
+        assert self.doubt(0.0430, 0.065, 0.08, confirm_seeds=8) is None
 
 
 class TestFiles:

@@ -152,6 +152,7 @@ def test_the_figure_shows_errors_of_all_seeds_images_in_the_gap_and_the_rings() 
     assert images[10] == pytest.approx(quantities["gap_mixes"][0])
     assert images[29] == pytest.approx(quantities["gap_truth"][19])
     assert [axes.get_title() for axes in (others[0], others[9])] == ["161°", "199°"]
+    assert [others[first].get_ylabel() for first in (0, 10, 20)] == ["drawn", "best mix", "truth"]
     panels = others[30:34]
     assert [axes.get_title() for axes in panels] == ["layer 0", "layer 1", "layer 2", "image"]
     assert np.asarray(panels[2].collections[0].get_offsets()) == pytest.approx(3 * circle)

@@ -261,6 +261,28 @@ def test_a_mean_of_steps_that_some_seeds_never_ended_is_at_least_what_is_shown(a
     assert len(legend.get_texts()) == 2
 
 
+def test_the_best_so_far_is_the_highest_of_what_is_to_be_high_and_the_search_keeps_its_own_number() -> None:
+    trials = [{"lr": 0.01, "accuracy": accuracy} for accuracy in (0.2, 0.6, 0.4)]
+    answer = answer_of({"lr": "0.001..0.1:log"}, trials, "accuracy", logs=[False])
+    answer.confirmed["accuracy_search"] = 0.6
+    history, confirmation = draw(replace(answer, aims=[Objective("accuracy", True)])).axes
+    [best] = [line for line in history.lines if line.get_label() == "best so far"]
+    assert list(best.get_ydata()) == [0.2, 0.6, 0.6]
+    [searched] = [line for line in confirmation.lines if line.get_label() == "in the search"]
+    assert list(searched.get_ydata()) == [0.6]
+
+
+def test_words_stand_at_their_own_ticks() -> None:
+    kind, _ = panels({"kind": "a|b|c"}, kind=["a", "a", "c"])
+    assert np.asarray(kind.collections[0].get_offsets())[:, 0].tolist() == [0, 0, 2]
+
+
+def test_a_confirmed_setting_is_named_where_it_stands() -> None:
+    front = draw(answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01}] * 2, "mse", "loss")).axes[0]
+    [name] = [text for text in front.texts if text.get_text() == "trial 0"]
+    assert name.xy == (0.002, 0.003)  # type: ignore[attr-defined]
+
+
 def test_one_trial_has_its_own_number_beside_the_panels() -> None:
     _, bar = panels({"depth": "1..3"}, depth=[2])
     assert texts(bar.yaxis) == ["0"]

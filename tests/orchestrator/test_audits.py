@@ -122,6 +122,7 @@ def test_runs_that_pass_where_there_is_no_threshold_contradict_none() -> None:
     assert (after.verdict, after.threshold, after.lower) == (before.verdict, None, before.lower)
     doubtful = dataclasses.replace(after, verdict="non-monotone", lower=before.tried[0][0])
     assert outlier_text(doubtful, "fake:Task") == told, "without a threshold the cell of this verdict is like it"
+    assert bracket_text(doubtful, []).plain == f"> {doubtful.tried[-1][0]} ?"
 
 
 def test_a_rule_that_was_wrong_once_stays_off_for_the_curve_whatever_further_audits_find() -> None:

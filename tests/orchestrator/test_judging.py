@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -288,9 +288,14 @@ def test_what_a_seed_adds_is_found_from_the_trials_that_have_it() -> None:
     assert seed_effects([]) == {}
 
 
-def test_trials_of_unequal_seeds_are_compared_on_one_level() -> None:
+@pytest.mark.parametrize(
+    ("of_first", "of_last"),
+    [((2.0, 0.5, 0.25), (4.0, 1.0, 0.5)), ((2.0, 0.5, 0.0), (4.0, 2.5, 2.0)), ((2.0, 0.5, -0.25), (4.0, 2.5, 1.75))],
+    ids=["ratios", "differences, with a zero", "differences, with one below zero"],
+)
+def test_trials_of_unequal_seeds_are_compared_on_one_level(of_first: Sequence[float], of_last: Sequence[float]) -> None:
     """Trial 0 has an easy seed more than trial 1. Its plain mean is the lower one, but seed for seed it is worse."""
-    found = {0: (2.0, 0.5, 0.25), 1: (1.8,), 2: (4.0, 1.0, 0.5)}
+    found = {0: of_first, 1: (1.8,), 2: of_last}
     for level, best in ((False, 0), (True, 1)):
         search = made(trials=3, level=level).tuning
         rows = Rows()

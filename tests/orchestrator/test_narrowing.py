@@ -304,6 +304,18 @@ def test_a_table_of_places_with_unequal_seeds_tells_how_many_are_answered() -> N
     assert shown(search, partly)[1][4] == "waiting"
 
 
+def test_of_equal_least_thresholds_the_table_tells_that_less_may_do() -> None:
+    """A place lacks a seed, so they are told in brief."""
+    width = Axes.of("width", "N", SIZES)
+    results = [
+        replace(r, axes=width, threshold=20 if r.seed < 2 else 30, verdict="minimum" if r.seed == 1 else "reached")
+        for r in ThresholdSearch(PLAN).answer(Rows())[:-1]
+    ]
+    columns = brackets_table("least widths", results, {}, BUMPS).columns
+    [told] = [column for column in columns if str(column.header) == "thresholds"]
+    assert [str(cell) for cell in told.cells] == ["<= 20..30"] * 3 + ["<= 20"]
+
+
 def test_a_data_set_that_is_known_well_enough_gets_no_seed_for_another() -> None:
     other = [replace(b, template=replace(b.template, dataset="other")) for b in PLAN]
 

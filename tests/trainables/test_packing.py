@@ -765,6 +765,16 @@ def _with_a_buffer_of_its_size(count: int) -> nn.Module:
     return model
 
 
+def _with_a_buffer_of_its_type(count: int) -> nn.Module:
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self.ones.float().mean()
+
+    model = Model(1, 1)
+    model.register_buffer("ones", torch.ones(2, dtype=torch.float if count == 9 else torch.double))
+    return model
+
+
 def _packed_with_a_buffer_of_its_size(count: int) -> nn.Module:
     model = Forgetful(1, 1)
     model.register_buffer("ones", torch.ones(count))
@@ -791,6 +801,7 @@ UNSTACKED = {
     _unregistered: DIFFERING + "parents",
     _holding_its_weight: DIFFERING + "weights",
     _with_a_buffer_of_its_size: "its buffer ones has another shape or type from run to run",
+    _with_a_buffer_of_its_type: "its buffer ones has another shape or type from run to run",
     _packed_with_a_buffer_of_its_size: "its buffer ones has another shape or type from run to run",
     _with_rows_in_a_buffer: "its buffer rows is sparse",
     _object: "the loss of a run is ",
