@@ -41,6 +41,7 @@ from orchestrator.store import MeasureTable, ResultStore, StoreError, Unreadable
 from orchestrator.store.artifacts import DamagedWeightsError
 from orchestrator.store.contents import DESCRIPTION
 from orchestrator.store.measures import encode
+from trainables.generative.settings import REAL
 from trainables.needs import Parent
 from trainables.spec import RunSpec
 from trainables.task import load_task
@@ -209,6 +210,8 @@ class _Job:
         """What another call has claimed. It is waited for, and taken over if that call ends."""
         self._seen: set[str] = set()
         self._too_large = Counter[str]()
+        self._real = 0
+        """Runs on real pictures, which have no measures."""
         self._known = table.known()
         self._done = self._total = 0
 
@@ -222,6 +225,7 @@ class _Job:
             self._seen.add(row["key"])
             names = registry.applicable(row, self.kinds[row["task"]])
             missing = [name for name in names if self._is_missing(row["key"], name)]
+            self._real += row["dataset"] in REAL
             too_large = registry.too_large(row, self.kinds[row["task"]])
             self._too_large.update(name for name in too_large if self._is_missing(row["key"], name))
             if missing:
@@ -242,8 +246,9 @@ class _Job:
         return sum(row["task_version"] == versions[row["task"]] for row in lacking)
 
     def left_out(self) -> list[str]:
-        """A line for each measure that is not taken of runs that are too large for it."""
-        return [
+        """A line about runs on real pictures, and one for each measure that is not taken of runs that are too large for it."""
+        real = f"{counted(self._real, 'run')} on real pictures {'is' if self._real == 1 else 'are'} not measured"
+        return [f"{real}: the measures compare with rendered ones"] * bool(self._real) + [
             f"{name} is left out of {counted(count, 'run')} with N above {registry.MOST_N[name]}: it would take too long, or "
             "too much memory"
             for name, count in self._too_large.items()

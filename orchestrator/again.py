@@ -359,6 +359,8 @@ def _check_data(spec: RunSpec, data: Path | None) -> None:
         UserError: they are not given, or are given in vain.
     """
     if spec.task in (PROBE, TOKENIZER, GENERATOR) and spec.dataset in REAL:
+        if data is None:
+            raise UserError(f"the run is of {spec.dataset}: add --data FOLDER")
         pictures_of(spec.dataset, data, ())
     elif data is not None:
         raise UserError(f"--data is for runs of {', '.join(REAL)}, and this one is of {printable(spec.dataset)!r}: omit it")

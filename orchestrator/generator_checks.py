@@ -12,6 +12,7 @@ from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.jepa import TWELFTHS, layers_of
 from trainables.generative.settings import AS_CLASSES, BELONGING, OF_JEPA, OF_WHICH, RENDERED, meaningless
 from trainables.generative.shapes import SPLITS, seen_of
+from trainables.generative.tokenizers import STAGES
 from trainables.settings import alternatives, listed, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
@@ -162,6 +163,17 @@ def without_effect(more: Collection[str], templates: Sequence[RunSpec], asks_for
             raise UserError(f"{told}, not {alternatives(others)}: omit it, or choose {asks_for(which, words[0])}")
         notes.append(f"{told}: it does nothing for {alternatives(others)}")
     return notes
+
+
+def check_strides(templates: Sequence[RunSpec], tier: str, asks_for: Callable[[str, str], str]) -> None:
+    """
+    Raises:
+        UserError: tokens would not fill the pictures, whose size the tier decides.
+    """
+    for spec in templates:
+        if spec.N % int(stride := value_of(spec, "stride")):
+            told = f"{asks_for('stride', str(stride))} does not divide the {spec.N} pixels of --tier {tier}"
+            raise UserError(f"{told}: choose {alternatives([each for each in STAGES if spec.N % each == 0])}")
 
 
 def check_counts(templates: Sequence[RunSpec]) -> None:

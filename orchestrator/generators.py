@@ -23,6 +23,7 @@ from orchestrator.command.subject import option_of, read_pairs
 from orchestrator.errors import UserError
 from orchestrator.generator_checks import (
     check_counts,
+    check_strides,
     check_used,
     distinct_conditionings,
     flag,
@@ -217,6 +218,7 @@ def planned(
                     templates.append(checked(generator, options.tier, 0, {**given, **chosen}, **of_run))
     if not templates:
         raise UserError(f"{named['decoder']} maskgit needs codes, and a vae has none: choose {named['encoding']} vq")
+    check_strides(templates, options.tier, asks_for)
     check_counts(templates)
     check_used(own, templates, asks_for)
     notes += without_effect(more, templates, asks_for)

@@ -35,7 +35,7 @@ from orchestrator.thresholds import ThresholdStudy
 from orchestrator.versions import versions
 from trainables.generative.chain import GENERATOR
 from trainables.generative.settings import HEADS, RENDERED, GeneratorSettings
-from trainables.generative.shapes import FACTORS
+from trainables.generative.shapes import FACTORS, level_of_each
 from trainables.generative.tokenizers import KINDS
 from trainables.settings import settings_of, with_values
 from trainables.spec import LIMITS, RunSpec
@@ -188,7 +188,10 @@ def signal(
         "share": share, "max_steps": template.max_steps, "resolution": resolution,
         "decoder": family, "encoding": tokenizer, "task": GENERATOR, "out": where.folder(NAME), "versions": versions(),
     }  # fmt: skip
-    study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME, told=plan.notes)
+    notes, farthest = [*plan.notes], max(level_of_each(template.holdout).values())
+    if farthest != 2:
+        notes.append(f"the farthest compositions are of level {farthest}, so columns and figure are of that level")
+    study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME, told=notes)
     return launch(study, where)
 
 

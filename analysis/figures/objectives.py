@@ -36,8 +36,8 @@ ACROSS = 3
 
 def draw_curves(answer: Answer) -> Figure:
     """A panel for each setting: by the step, on a log scale, the share of each composition's pictures that both judges read
-    right. Faint lines are seeds. Thick ones are medians of the seeds that count for claims or, where none does, of those with
-    most looks; a panel says how many these are of all."""
+    right, or of real pictures the probe. Faint lines are seeds. Thick ones are medians of the seeds that count for claims or,
+    where none does, of those with most looks; a panel says how many these are of all."""
     settings = list(answer.by_setting.items())[:MOST_PANELS]
     across = max(1, min(ACROSS, len(settings)))
     down = max(1, math.ceil(len(settings) / across))
@@ -53,8 +53,10 @@ def draw_curves(answer: Answer) -> Figure:
         axes.axhline(least_seen, **GATE, zorder=0)
         _draw_setting(axes, spec, runs)
         axes.set_title(literal(answer.label(spec)), fontsize=9)
+    drawn = [run for _, runs in settings for run in runs]
+    judges = "the probe" if drawn and all(run.is_real for run in drawn) else "both judges"
     for axes in panels[:, 0]:
-        axes.set_ylabel("read right by both judges", fontsize=8)
+        axes.set_ylabel(f"read right by {judges}", fontsize=8)
     farthest = max((level for spec, _ in settings for level in level_of_each(spec.holdout).values()), default=0)
     names = list(LEVEL_NAMES.items())[: max(len(LEVELS), farthest + 1)]
     handles = [Line2D([], [], color=LEVEL_COLOURS[name], ls=LEVEL_LINES[name], label=told) for name, told in names]
@@ -87,6 +89,7 @@ def draw_levels(answer: Answer) -> Figure:
     handles += [
         Line2D([], [], color="black", marker=marker, mfc="none", ls="none", label=f"{judge} alone")
         for judge, marker in ALONE.items()
+        if any(line.get_marker() == marker for line in axes.lines)  # the oracle reads no real pictures
     ]
     in_a_line = len(handles) if len(settings) > 2 else math.ceil(len(handles) / 2)
     if others := sum(len(runs) - len(_counted(runs)) for runs in finished):
@@ -164,5 +167,5 @@ def _draw_bar(axes: Axes, x: float, runs: Sequence[Run], level: str) -> None:
         if chosen.any():
             axes.plot(places[chosen], shares[chosen], ls="none", color="black", gid=f"{name} {level}", **SEED_DOT, **style)
     for judge, marker in ALONE.items():
-        if len(alone := finite(judge, medians_of)):  # of real pictures there are none by the oracle
+        if len(alone := finite(judge, medians_of)):
             axes.plot(x, np.median(alone), marker=marker, ms=5, mfc="none", color="black", ls="none")

@@ -35,6 +35,8 @@ from orchestrator.store.measures import encode
 from tests.conftest import Command, check_refusal, many
 from trainables.bumps import BumpTask
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
+from trainables.generative.generator_task import GeneratorTask
+from trainables.generative.tiers import generator
 from trainables.spec import RunSpec
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
@@ -369,6 +371,23 @@ def test_runs_that_are_too_large_for_a_measure_are_told_of_once(tmp_path: Path, 
     with MeasureTable(tmp_path) as table:
         table.save(keys[0], "kernel", VERSIONS["kernel"], encode(keys[0], "kernel", VERSIONS["kernel"], [], 0.0))
     assert left_out() == ["kernel is left out of 1 run with N above 7: it would take too long, or too much memory"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_runs_on_real_pictures_are_told_of_as_not_measured(
+    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ResultStore(tmp_path) as store:
+        for seed in range(count):
+            spec = generator("smoke", seed, {"dataset": "celeba", "content": "0" * 24})
+            row = make_row(spec, task_version=GeneratorTask.version, fixed_count=0, status="missed", reason="budget")
+            store.append([row])
+            store.save_weights(row["key"], safetensors.save({}))
+    has = "1 run on real pictures is" if count == 1 else "2 runs on real pictures are"
+    told = f"{has} not measured: the measures compare with rendered ones"
+    outcome = measure.measure_missing(tmp_path)
+    assert (outcome.measured, outcome.notices) == (0, [told])
+    assert capsys.readouterr().err == f"warning: {told}\n"
 
 
 def test_a_look_reads_only_runs_that_have_kept_their_weights_since_the_last_one(

@@ -44,6 +44,7 @@ def test_a_composition_has_a_curve_in_the_colour_of_its_level(answer: Answer) ->
     figure = draw_curves(answer)
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["dit on vae", "dit on vq", "maskgit on vq"]
+    assert panels[0].get_ylabel() == "read right by both judges"
     for axes, share in zip(panels, (0.45, 0.35, 0.05), strict=True):
         assert axes.get_xscale() == "log"
         named = {line.get_label(): line for line in axes.lines if not str(line.get_label()).startswith("_")}
@@ -230,9 +231,12 @@ def test_settings_that_are_not_drawn_are_told(count: int, told: str, monkeypatch
 @pytest.mark.slow(1)
 def test_runs_that_have_one_judge_are_drawn_without_the_other() -> None:
     rows = [generator_row(one, level2=0.5) for one in seeds(spec_of("dit", "vae", dataset="celeba", content="0" * 24))]
-    bars = draw_levels(answer_of(rows)).axes[0]
-    assert sorted(line.get_marker() for line in bars.lines) == ["^"] * 3 + ["o"] * 3
-    assert len(draw_curves(answer_of(rows)).axes[0].lines) > 8
+    levels, curves = draw_levels(answer_of(rows)), draw_curves(answer_of(rows))
+    assert sorted(line.get_marker() for line in levels.axes[0].lines) == ["^"] * 3 + ["o"] * 3
+    told = [text.get_text() for text in levels.legends[0].get_texts()]
+    assert told == ["seen", "level 1", "level 2", "probe alone", "3 runs that no claim counts"]
+    assert len(curves.axes[0].lines) > 8
+    assert curves.axes[0].get_ylabel() == "read right by the probe"
 
 
 @pytest.mark.slow(1)

@@ -461,7 +461,7 @@ def test_a_run_of_real_pictures_needs_their_files(
     probe = Tasks(studies[0].task).needs(studies[0].specs[0])["probe"]
     key = kept(Path("results"), row(probe, Tasks(studies[0].task).version(probe)))
     assert run(again.app, [key, "--dry-run"]) == 2
-    assert "--dataset celeba needs its files: add --data FOLDER" in capsys.readouterr().err
+    assert "error: the run is of celeba: add --data FOLDER" in capsys.readouterr().err
     assert run(again.app, [key, "--dry-run", "--data", "celeba"]) == 0
     assert f"run {key} of results" in capsys.readouterr().out
 

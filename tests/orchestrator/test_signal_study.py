@@ -132,13 +132,15 @@ def test_the_plan_says_what_the_options_mean_and_nothing_of_claims(monkeypatch: 
 
     assert told("000") == [
         "no seen composition has a plus (the first bit is 1), a small figure (the second bit is 1) or a blue figure (the third "
-        "bit is 1): no model can learn what it never sees, so add such compositions to --split"
+        "bit is 1): no model can learn what it never sees, so add such compositions to --split",
+        "the farthest compositions are of level 3, so columns and figure are of that level",
     ]
     assert told("100,000,010,001") == [
         "--split 100,000,010,001 is train1 in another order, and its runs are trained beside those of the name: type train1 to "
         "share them"
     ]
-    assert told("fail1") == told("train1") == []
+    assert told("fail1") == ["the farthest compositions are of level 1, so columns and figure are of that level"]
+    assert told("train1") == []
 
 
 def test_a_usual_contrast_is_looked_up_though_runs_do_not_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +235,47 @@ def test_every_seed_has_its_line_and_a_run_that_missed_is_seen_over_one_that_pas
     FigureCanvasAgg(figure).draw()
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+
+
+def test_the_lines_of_a_panel_are_of_their_factors_and_the_band_is_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 2 --factors colour", monkeypatch)
+    answer = study._answer(answered(study))
+    [axes] = draw(answer).axes
+    runs = answer.runs[answer.runs["seed"] == 0].sort_values("contrast")
+    for factor in FACTORS:
+        line = next(one for one in axes.lines if one.get_marker() == MARKERS[factor])
+        assert list(line.get_ydata()) == runs[f"level2_{factor}"].tolist()
+    [band] = axes.patches
+    [row] = answer.factors.to_dict("records")
+    assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((row["lower"], row["upper"]))
+
+
+def needing(study: signal.SignalStudy, *least: float) -> dict[str, Any]:
+    """What is said of the only factor if runs of each seed compose from these contrasts on."""
+
+    def make(spec: RunSpec) -> list[Row]:
+        passes = float(str(value_of(spec, "contrast"))) >= least[spec.seed]
+        row = generator_row(spec, status="passed" if passes else "missed", accuracy=1.0 if passes else 0.5)
+        for name, told in BY_FACTOR.items():
+            row["curve_summary"][f"{told}_least"] = [0.2 if name == "colour" and not passes else 0.3] * LOOKS
+        return [row, *parent_rows(spec)]
+
+    [found] = study._answer(answered(study, make)).to_json()["factors"]
+    return found
+
+
+def test_an_interval_that_ends_at_the_usual_contrast_has_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = needing(study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch), 0.999)
+    assert (found["contrast"], found["upper"], found["note"]) == (1.0, 1.0, "one seed: only its bracket")
+
+
+def test_a_seed_that_composes_at_the_lowest_contrast_leaves_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is misread is then that of the other seed alone."""
+    words = f"{SHORT} --seeds 2 --factors colour --between 0.2..1 --resolution 0.1"
+    found = needing(study_of(words, monkeypatch), 0.0, 0.9)
+    assert found["lower"] is None
+    assert "no upper bound" not in found["note"]
+    assert needing(study_of(words, monkeypatch), 0.0, 0.5)["lost"] == "colour (1 of 1)"
 
 
 def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,6 +442,7 @@ def test_generators_are_trained_though_their_tokenizers_miss(monkeypatch: pytest
         ("--share 0", "--share must lie above 0 and be at most 1, not 0"),
         ("--resolution 1", "--resolution must lie between 0 and 1, not 1"),
         ("--steps 10,20", "--steps takes one number, not '10,20'"),
+        ("--tier smoke --option stride=3", "--option stride=3 does not divide the 16 pixels of --tier smoke: choose 2, 4 or 8"),
         ("--option contrast=0.5", "--option contrast=0.5 is what this study varies or asks for"),
         ("--option rounds=4", "--option rounds is for family maskgit, givt or mar, not dit: omit it, or choose --fami"),
         ("--tokenizer vae --option codes=9", "--option codes is for tokenizer vq, not vae: omit it, or choose --tokenizer vq"),
