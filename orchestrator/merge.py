@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.command.cli import App, Exit, grouped, main_of
-from orchestrator.command.reading import check_named, check_runs, open_store
+from orchestrator.command.reading import check_named, check_runs, check_used, open_store
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.store import StoreError, lies_at
 from orchestrator.store.merge import merge
@@ -31,21 +31,24 @@ def merge_stores(
     """Add the rows of a copy of a store to the store: those that it lacks, and those of runs that failed in the store and ended
     in the copy. For a folder that was copied and then used in both places.
 
-    Weights, measures and questions are files of their own: bring them over by `rsync --archive --ignore-existing`, without
-    `runs`, `.lock`, `.tmp` and `.index`. The same command again adds nothing twice, and continues after any interruption.
+    Weights, measures and questions are files of their own: bring them over by `rsync --archive --ignore-existing`, to or from a
+    bucket by `rclone copy --ignore-existing`, without `runs`, `launches`, `.lock`, `.tmp` and `.index`. The same command again
+    adds nothing twice, and continues after any interruption.
 
     **Exit codes**: 0 all rows are there; 1 files of COPY cannot be read, another machine is training some of the runs, the disk
     is full, or a bucket does not answer; 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     _check(copy, store)
     try:
-        with open_store(copy, read_only=True) as there, open_store(store) as here:
-            try:
-                merged = merge(there, here)
-            finally:
-                for notice in (*there.notices, *here.notices):
-                    print(f"note: {notice}", file=sys.stderr)
-            unread = bool(there.damaged)
+        with open_store(copy, read_only=True) as there:
+            check_used("COPY", copy, there)
+            with open_store(store) as here:
+                try:
+                    merged = merge(there, here)
+                finally:
+                    for notice in (*there.notices, *here.notices):
+                        print(f"note: {notice}", file=sys.stderr)
+                unread = bool(there.damaged)
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED

@@ -19,7 +19,7 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
-from orchestrator.command.reading import check_apart, check_runs, open_store
+from orchestrator.command.reading import check_apart, check_runs, check_used, is_used, open_store
 from orchestrator.errors import LostRayError, UserError, counted, printable, unwritten
 from orchestrator.store import StoreError, lies_at
 
@@ -82,7 +82,8 @@ def report(
     Ctrl-C ends --follow or --serve.
     """
     waits = follow and not os.path.lexists(Path(store) / "runs") and "://" not in store
-    for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
+    stores = [("--store", store), *(("--with", one) for one in beside or ())]
+    for name, location in stores:
         if name != "--store" or not waits:
             check_runs(name, location)
     for one, other in combinations((store, *(beside or ())), 2):
@@ -92,8 +93,12 @@ def report(
     if serve:
         _check_port(out, port)
     try:
-        for location in (store, *(beside or ())):
-            open_store(location, read_only=True).close()
+        for name, location in stores:
+            with open_store(location, read_only=True) as opened:
+                if follow and name == "--store":
+                    waits = waits or ("://" in store and not is_used(opened))
+                else:
+                    check_used(name, location, opened)
     except StoreError as error:
         return _stopped(error)
     if waits:

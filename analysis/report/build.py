@@ -121,7 +121,7 @@ class Builder:
         known = set(map(_uncounted, self.notices))
         while True:
             wait(self.every)
-            started, report, failed = time.monotonic(), None, list[str]()
+            started, report, failed = time.process_time(), None, list[str]()
             results = beside = None  # before the next ones are read, as the runs of a store may fill much of the memory
             try:
                 results = self._read(self.store)
@@ -143,7 +143,7 @@ class Builder:
             known = set(map(_uncounted, notices))
             if report is not None:
                 tell(report)
-            wait(max(0.0, (time.monotonic() - started) * (1 / SHARE - 1) - self.every))
+            wait(max(0.0, (time.process_time() - started) * (1 / SHARE - 1) - self.every))
 
     def _beside(self) -> list[Results]:
         return list(map(self._read, self.others))

@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.command.cli import check_expanded
 from orchestrator.errors import UserError
-from orchestrator.store import FOLDERS, ResultStore, StoreError
+from orchestrator.store import FOLDERS, ResultStore, StoreError, questions
 
 
 @contextmanager
@@ -52,7 +52,33 @@ def check_runs(option: str, location: str) -> None:
     with looking_into(option, location):
         has_runs = "://" in location or (Path(location) / "runs").is_dir()
     if not has_runs:
-        raise UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
+        raise _no_runs(option, location)
+
+
+def check_used(option: str, location: str, store: ResultStore) -> None:
+    """For a bucket, of which `check_runs` knows nothing before it is opened.
+
+    Raises:
+        UserError: the store, which was opened at a location that the user gave with this option, is in a bucket, and no study
+            has written to it.
+        StoreError: the bucket does not answer.
+    """
+    if "://" in location and not is_used(store):
+        raise _no_runs(option, location)
+
+
+def is_used(store: ResultStore) -> bool:
+    """Whether a study has written rows or a question.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with store.place.in_words("read the questions"):
+        return bool(len(store) or store.damaged or store.place.names(questions.FOLDER))
+
+
+def _no_runs(option: str, location: str) -> UserError:
+    return UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
 
 
 def check_apart(out: Path, store: str, instead: str, within: Sequence[str] = ()) -> None:
@@ -97,6 +123,7 @@ def read_store(store: str) -> Iterator[ResultStore]:
     """
     check_runs("--store", store)
     with open_store(store, read_only=True) as opened:
+        check_used("--store", store, opened)
         try:
             yield opened
         finally:

@@ -29,6 +29,9 @@ from orchestrator.errors import LostRayError, printable
 
 GRACE_SECONDS = 10.0
 """After a signal, and once its answer is told, the launch ends within this time, also if Ray hangs and cannot be shut down."""
+LETTING_GO_SECONDS = 3.0
+"""A process that ends at once takes so long at most to give back what its launch has claimed. Else other machines would wait
+until its lease in a bucket expires."""
 NOT_ANSWERED = 1
 STOPPING = tuple(signal.Signals[name] for name in INTERRUPTED)
 
@@ -82,7 +85,7 @@ def executed(
         return
     answered = False
     os.environ.update({name: value for name, value in TUNE_SETTINGS.items() if name not in os.environ})
-    leaving = _Leaving(farewell)
+    leaving = _Leaving(farewell, lambda: execution.store.close())
 
     def lost(part: Part) -> None:
         time.sleep(HEARD_SECONDS)
@@ -195,8 +198,8 @@ def _in_a_line(error: Exception) -> str:
 class _Leaving:
     """Ends the process at once, or after a while, if nothing else does: Ray may hang for ever in what cannot be interrupted."""
 
-    def __init__(self, farewell: Farewell) -> None:
-        self._farewell = farewell
+    def __init__(self, farewell: Farewell, let_go: Callable[[], None] = lambda: None) -> None:
+        self._farewell, self._let_go = farewell, let_go
         self._begun = threading.Lock()
         self._timers: list[threading.Timer] = []
         self._code: int | None = None
@@ -216,7 +219,10 @@ class _Leaving:
                     self._farewell(error)
                 self.withdraw()
             finally:  # also if the terminal is gone
+                letting_go = threading.Thread(target=self._let_go, name="letting go", daemon=True)
+                letting_go.start()
                 remove_all()
+                letting_go.join(LETTING_GO_SECONDS)
         finally:
             os._exit(code)
 

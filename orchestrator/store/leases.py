@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from urllib.parse import quote, unquote
 
-from orchestrator.store.remote import Remote, RemoteError
+from orchestrator.store.remote import TELL_AFTER, Remote, RemoteError
 
 LEASE_SECONDS = 90.0
 """A launch that has not renewed its lease for so long, by the clock of the server, holds no claims any more."""
@@ -19,6 +19,8 @@ CERTAIN = 0.6
 """The share of LEASE_SECONDS for which a launch relies on its own lease without asking."""
 LOOK_EVERY = 2.0
 """Seconds for which a run that another machine was seen to hold is not asked for again."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 2.0
+"""Seconds between two attempts to get the right to write, at most; they grow from the first to the longest."""
 LOST = (-1e9, -1e9)
 """When a lease was renewed that is not certain."""
 APPEND = ""
@@ -128,11 +130,17 @@ class Lease:
         if APPEND in self.held:  # whoever called has it, as on one machine appends take turns
             yield set(self._elsewhere)
             return
-        end = time.monotonic() + 2 * LEASE_SECONDS
+        began, pause, told = time.monotonic(), FIRST_PAUSE, False
         while not self.take([APPEND]):
-            if time.monotonic() > end:
+            waited = time.monotonic() - began
+            if waited > 2 * LEASE_SECONDS:
                 raise RemoteError("another machine has been writing to it for minutes; run the same command again")
-            time.sleep(random.uniform(0.05, 0.5))
+            if waited > TELL_AFTER and not told:
+                told = True
+                waits = f"waiting for it, up to {2 * LEASE_SECONDS / 60:g} min"
+                self._remote.tell(f"another machine is writing to the store {self._remote.uri}, or died lately; {waits}")
+            time.sleep(random.uniform(0.1, 1.0) * pause)
+            pause = min(1.25 * pause, LONGEST_PAUSE)
             self._elsewhere_until = 0.0
         try:
             yield set(self._elsewhere)

@@ -20,6 +20,7 @@ from typing import Any
 
 from orchestrator.errors import printable
 from orchestrator.store.artifacts import Artifacts
+from orchestrator.store.folder import Folder
 from orchestrator.store.place import Place, UnreadableError
 from trainables.spec import RunSpec
 
@@ -143,12 +144,14 @@ def load_questions(store: Artifacts) -> list[Question]:
     """The questions of a store, by name. A file that is damaged or foreign is left out and named in `notices`."""
     place, questions = store.place, []
     with place.in_words("read the questions"):
-        names = sorted(Path(file).stem for file in place.names(FOLDER) if Path(file).suffix == ".json")
+        place.refresh(FOLDER)
+        here = Folder(place.path)
+        names = sorted(file.stem for file in place.files(FOLDER) if file.suffix == ".json")
         if len(names) > MOST_FILES:
             place.note(f"{place.shown(FOLDER)} has {len(names)} questions: only the first {MOST_FILES} are read")
         for name in names[:MOST_FILES]:
             try:
-                data = _load(place, _file(name))
+                data = _load(here, _file(name))
                 if data is not None:
                     questions.append(Question.of(data, name))
                 elif os.path.lexists(place.path / _file(name)):

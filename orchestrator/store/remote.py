@@ -32,7 +32,7 @@ from pyarrow import fs
 
 from orchestrator.store.place import Item, Result, Tell, tell_on_stderr
 
-URI = re.compile(r"(s3|gs|gcs):/+([^/?]+)(?:/([^?]*))?(\?.*)?$")
+URI = re.compile(r"(s3|gs|gcs):/+([^/?]+)(?:/([^?]*))?(\?.*)?$", re.DOTALL)
 AT_ONCE = 16
 """Requests in parallel."""
 WHOLE = 8 << 20
@@ -62,12 +62,12 @@ Found = tuple[int, int]
 class RemoteError(OSError):
     """The bucket could not be used. The message says why and what to do, in one line.
 
-    `may_pass`: the same may work in a moment.
+    `may_pass`: the same may work in a moment. `is_denial`: the server takes the user for one who may not do this.
     """
 
-    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+    def __init__(self, message: str, *, may_pass: bool = False, is_denial: bool = False) -> None:
         super().__init__(message)
-        self.may_pass = may_pass
+        self.may_pass, self.is_denial = may_pass, is_denial
 
 
 class LapsedError(RemoteError):
@@ -111,6 +111,8 @@ def wrong_with(uri: str) -> str | None:
     """Why a URI can mean no place in a bucket, and what to type instead, without any secret that it has; None if it can."""
     if (found := URI.match(uri)) is None:
         return "it is none of s3://BUCKET/PATH and gs://BUCKET/PATH"
+    if odd := next((character for character in uri if not character.isprintable()), ""):
+        return f"it has characters that cannot be printed, such as {odd!r}"
     scheme, bucket, prefix, _ = found.groups()
     if {"@", ":"}.intersection(bucket):
         s3 = "keys belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; another server in AWS_ENDPOINT_URL"
@@ -142,7 +144,7 @@ class Remote:
         _, self._bucket, _, query = found.groups()
         self.uri, self._is_s3, self._root = name, name.startswith("s3:"), name.partition("://")[2]
         self._endpoint = ""
-        self._tell = tell
+        self.tell = tell
         self._pool, self._for_lease = (ThreadPoolExecutor(AT_ONCE, name) for name in ("store", "store lease"))
         self._putting = ThreadPoolExecutor(2 * AT_ONCE, "store uploads")  # a lease is renewed also while all of `_pool` puts
         self._guard, self._of_thread = threading.Lock(), threading.local()
@@ -200,7 +202,7 @@ class Remote:
         Raises:
             LapsedError: `may` said no.
         """
-        began, brief = time.monotonic(), getattr(self._of_thread, "brief", False)
+        began, brief, was_denied = time.monotonic(), getattr(self._of_thread, "brief", False), False
         for number in itertools.count():
             if not may():
                 raise LapsedError
@@ -208,6 +210,9 @@ class Remote:
                 with self._in_words():
                     result = attempt()
             except RemoteError as error:
+                if error.is_denial and not was_denied:
+                    was_denied = True  # if the clock of this machine is wrong, the SDK now knows that of the server
+                    continue
                 if not error.may_pass:
                     raise
                 wait = min(FIRST_WAIT * 2**number, LONGEST_WAIT) * random.uniform(0.5, 1.0)
@@ -242,7 +247,7 @@ class Remote:
         with self._guard:
             told, self._told_since = self._told_since, began if self._told_since is None else self._told_since
         if told is None:
-            self._tell(f"the store {self.uri} is not available; waiting for it, up to {PATIENCE / 60:g} min ({error})")
+            self.tell(f"the store {self.uri} is not available; waiting for it, up to {PATIENCE / 60:g} min ({error})")
 
     def _succeeded(self, brief: bool) -> None:
         self._has_answered = True
@@ -253,7 +258,7 @@ class Remote:
                 return
             self._told_since = None
             self.waited += time.monotonic() - since
-        self._tell(f"the store {self.uri} is available again, after {time.monotonic() - since:.0f} s")
+        self.tell(f"the store {self.uri} is available again, after {time.monotonic() - since:.0f} s")
 
     def check(self) -> None:
         """Raises RemoteError unless the bucket is there."""
@@ -451,11 +456,12 @@ class Remote:
     def _explained(self, said: str, *, mistaken: bool = False) -> RemoteError:
         server = self._endpoint or ("Amazon S3" if self._is_s3 else "Google Cloud Storage")
         if "NO_SUCH_BUCKET" in said:
-            return RemoteError(f"the bucket {self._bucket} does not exist: create it first, or choose another one with --store")
+            return RemoteError(f"the bucket {self._bucket} does not exist: create it first, or choose another one")
         if re.search(r"ACCESS_DENIED|ACCESS_KEY|SIGNATURE|EXPIRED|CREDENTIAL|PERMISSION|HTTP status 40[13]|OAuth2", said):
             how = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE," if self._is_s3 else "log in with gcloud"
-            who = "for an account that may read, write and list it"
-            return RemoteError(f"{server} denies access to {self._bucket}: {how} {who}")
+            who = "for an account that may read, write, list and delete in it"
+            clock = "see also that the clock of this machine is right"
+            return RemoteError(f"{server} denies access to {self._bucket}: {how} {who}; {clock}", is_denial=True)
         if re.search(r"HTTP status 30[17]|PERMANENT_REDIRECT", said):
             return RemoteError(f"the bucket {self._bucket} is in another region: set AWS_REGION to that region")
         if re.search(r"NETWORK_CONNECTION|CURL error|UNAVAILABLE", said):

@@ -15,7 +15,9 @@ import weakref
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -229,6 +231,32 @@ def test_a_page_that_follows_is_written_when_there_is_something_new(
     assert len({first, second, third}) == 3
     assert "it broke" in (out / "index.html").read_text()
     assert value_of((out / "runs" / "index.js").read_bytes())[1]["numbers"]["seed"] == [1, 2, 3, 4]
+
+
+def test_following_rests_for_the_time_that_it_took_of_a_core_and_not_for_what_it_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ResultStore(tmp_path / "store") as opened:
+        opened.append([row(1)])
+    builder = Builder(str(tmp_path / "store"), tmp_path / "out", every=LOOK_EVERY)
+    builder.build()
+    now, rested, read = {"process_time": 0.0, "monotonic": 0.0}, list[float](), Builder._read
+
+    def slowly(self: Builder, store: str) -> Results:
+        now["process_time"] += 2.0
+        now["monotonic"] += 20.0
+        return read(self, store)
+
+    def wait(seconds: float) -> None:
+        rested.append(seconds)
+        if len(rested) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Builder, "_read", slowly)
+    monkeypatch.setattr(build, "time", SimpleNamespace(**{name: partial(now.__getitem__, name) for name in now}))
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(lambda _: None, wait)
+    assert rested == [LOOK_EVERY, 3.0, LOOK_EVERY], "2 s in 5 + 2 + 3"
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -7,10 +7,18 @@ import random
 import re
 import threading
 import time
+from datetime import UTC, datetime
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 SLOW_DOWN = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+
+SKEWED = (
+    b"<?xml version='1.0'?><Error><Code>RequestTimeTooSkewed</Code>"
+    b"<Message>The difference between the request time and the current time is too large.</Message></Error>"
+)
+MOST_SKEW = 900.0
 
 
 class FaultyS3:
@@ -29,6 +37,9 @@ class FaultyS3:
         """Share of the answers with a body that end in the middle of it."""
         self.short = 0.0
         """The same, but the answer says that it is as long as what comes."""
+        self.ahead = 0.0
+        """So many seconds its clock is before that of this machine. Who signs for another time than within MOST_SKEW of its own
+        is refused."""
         self.only = ""
         """A regular expression for the requests, `METHOD PATH?QUERY`, that these shares are of."""
         self.faults = 0
@@ -86,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
         body, request = self._body(), f"{self.command} {self.path}"
         if time.monotonic() < faulty.away_until:
             self.close_connection = True
+        elif abs(self._skew()) > MOST_SKEW:
+            self._answer(403, [("Content-Type", "application/xml"), ("Date", "")], SKEWED)
         elif faulty.hit(faulty.refused, request):
             self._answer(503, [("Content-Type", "application/xml")], SLOW_DOWN)
         else:
@@ -98,6 +111,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(status, headers, data, cut=len(data) > 1 and faulty.hit(faulty.cut, request))
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+    def _skew(self) -> float:
+        """Seconds from the time that the request was signed for to that of the server."""
+        signed = self.headers.get("x-amz-date")
+        if signed is None:
+            return 0.0
+        at = datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        return time.time() + self.server.faulty.ahead - at.timestamp()
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -115,7 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() not in ("transfer-encoding", "connection", "content-length") or self.command == "HEAD":
-                self.send_header(name, value)
+                there = formatdate(time.time() + self.server.faulty.ahead, usegmt=True)
+                self.send_header(name, there if name.lower() == "date" else value)
         if self.command != "HEAD":
             self.send_header("Content-Length", str(len(data)))
         elif not any(name.lower() == "content-length" for name, _ in headers):

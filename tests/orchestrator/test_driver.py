@@ -4,6 +4,7 @@ import errno
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import ray
+from places import Server, names
 from ray import tune
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.air.execution._internal.tracked_actor import TrackedActor
@@ -138,6 +140,35 @@ def test_a_process_that_ends_at_once_leaves_no_folder_also_if_its_terminal_is_go
     with pytest.raises(OSError, match="Input/output error"):  # of which a process that has ended tells nobody
         driver._Leaving(farewell).now(129)
     assert happened == ["removed", 129]
+
+
+@pytest.mark.bucket
+def test_a_process_that_ends_at_once_leaves_no_claim_in_a_bucket(
+    server: Server, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[Any] = []
+    monkeypatch.setattr(driver, "_after", lambda *_: None)
+    monkeypatch.setattr(driver.os, "_exit", lambda code: happened.append((code, names(server, uri, "launches"))))
+    with ResultStore(uri) as opened:
+        assert opened.claim("k")
+        assert len(names(server, uri, "launches")) == 2
+        driver._Leaving(lambda error: happened.append("told"), opened.close).now(143)
+    assert happened == ["told", (143, [])]
+
+
+def test_a_process_that_ends_at_once_waits_only_shortly_for_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[Any] = []
+    monkeypatch.setattr(driver, "_after", lambda *_: None)
+    monkeypatch.setattr(driver, "LETTING_GO_SECONDS", 0.1)
+    monkeypatch.setattr(driver.os, "_exit", happened.append)
+    answers = threading.Event()
+
+    def hang() -> None:
+        answers.wait(60)
+
+    driver._Leaving(lambda error: None, hang).now(143)
+    answers.set()
+    assert happened == [143]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +339,7 @@ nothing = SimpleNamespace(
 )
 execution = SimpleNamespace(
     is_over=lambda: False, outcome=Outcome(), fatal=None, workers=1, cpu_workers=0, placement=nothing, observer=nothing,
-    limits=nothing, store=nothing,
+    limits=nothing, store=SimpleNamespace(hasten=nothing.hasten, close=lambda: print("let go", flush=True)),
 )
 with driver.executed(execution, Cluster(workers=1), lambda error: print("farewell", flush=True)) as outcome:
     print("told", outcome.stopped, flush=True)
@@ -365,7 +396,7 @@ def test_signals_that_were_ignored_still_are() -> None:
 @pytest.mark.slow(4)
 @pytest.mark.parametrize(("case", "sent"), [("hangs", ()), ("hangs", (signal.SIGINT,)), ("ends", (signal.SIGTERM,))])
 def test_once_all_is_told_the_launch_ends_with_its_code_whatever_ray_does(case: str, sent: tuple[signal.Signals, ...]) -> None:
-    assert launched(case, *sent) == (7, ["told None"])
+    assert launched(case, *sent) == (7, ["told None", *(["let go"] if case == "hangs" else [])])
 
 
 def test_workers_are_not_sent_the_keys_of_a_bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

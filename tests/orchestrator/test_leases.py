@@ -47,6 +47,10 @@ class Memory:
         self.objects: dict[str, float] = {}
         self.now = 1e9
         self.is_away = False
+        self.uri, self.told, self.lists = "s3://b/s", list[str](), 0
+
+    def tell(self, line: str) -> None:
+        self.told.append(line)
 
     def put(self, name: str, data: bytes, may: Callable[[], bool] = lambda: True) -> bool:
         assert may()
@@ -56,6 +60,7 @@ class Memory:
         return True
 
     def list(self, folder: str, *, deep: bool) -> dict[str, tuple[int, int]]:
+        self.lists += 1
         found = {name.removeprefix(f"{folder}/"): time for name, time in self.objects.items() if name.startswith(f"{folder}/")}
         return {name: (0, int(time * 1e9)) for name, time in found.items()}
 
@@ -120,6 +125,28 @@ def test_while_a_launch_writes_what_it_has_not_claimed_no_other_machine_claims_a
     with a.alone():
         assert b.take(["k"]) == set()
     assert b.take(["k"]) == {"k"}
+
+
+def test_who_waits_for_another_machine_to_write_says_so_once_and_asks_less_and_less_often(
+    leases: tuple[Lease, Lease], memory: Memory, clocks: Clocks
+) -> None:
+    a, b = leases
+    begun, lists = clocks.monotonic(), memory.lists
+    with a.alone(), pytest.raises(RemoteError, match="another machine has been writing"), b.alone():
+        pass
+    assert 2 * LEASE_SECONDS <= clocks.monotonic() - begun < 2 * LEASE_SECONDS + 5
+    told = "another machine is writing to the store s3://b/s, or died lately; waiting for it, up to 3 min"
+    assert memory.told == [told]
+    assert memory.lists - lists < 300
+
+
+def test_who_waits_shortly_says_nothing(leases: tuple[Lease, Lease], memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, b = leases
+    answers = [set[str](), set[str](), {""}]
+    monkeypatch.setattr(b, "take", lambda names: answers.pop(0))
+    with b.alone():
+        assert answers == []
+    assert memory.told == []
 
 
 @pytest.mark.parametrize("clock", ["monotonic", "time"])

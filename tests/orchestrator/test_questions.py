@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import Server
 
 from orchestrator import __main__ as everything
 from orchestrator import decoders, generators, launch, regularization, rotation, scaling, signal, tune
@@ -16,7 +17,7 @@ from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches.facts import Table, kept_as
 from orchestrator.searches.space import Dimension
-from orchestrator.store import Question, ResultStore, StoreError, load_questions, save_question
+from orchestrator.store import Question, ResultStore, StoreError, drop_question, load_questions, save_question
 from orchestrator.store import questions as module
 from tests.conftest import trained_by
 from tests.toy import Choosy
@@ -170,6 +171,20 @@ def test_a_bucket_keeps_it_for_other_machines(uri: str, tmp_path: Path, monkeypa
     with ResultStore(uri, read_only=True) as store:
         assert load_questions(store) == []
         assert f"{uri}/questions/{QUESTION.name}.json: it has" in store.notices[0]
+
+
+def test_questions_in_a_bucket_are_fetched_once_and_then_listed(server: Server, uri: str) -> None:
+    asked = [dataclasses.replace(QUESTION, task_version=str(version)) for version in range(4)]
+    with ResultStore(uri) as store, ResultStore(uri, read_only=True) as looking:
+        for question in asked:
+            save_question(store, question)
+        in_order = sorted(asked, key=lambda question: question.name)
+        assert load_questions(looking) == in_order
+        server.requests()
+        assert load_questions(looking) == in_order
+        assert server.requests() == ["GET questions"]
+        drop_question(store, in_order.pop())
+        assert load_questions(looking) == in_order
 
 
 def changed(**changes: Any) -> bytes:

@@ -692,7 +692,11 @@ def test_a_bucket_that_cannot_be_used_is_one_line_and_soon(
 
     refused("s3://no-such-bucket/s", "the bucket no-such-bucket does not exist: create it first")
     with server.failing("403 ."):
-        refused(uri, "denies access to bucket-.*: set AWS_ACCESS_KEY_ID")
+        told = "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, for an account that may read, write, list and delete in it"
+        clock = "see also that the clock of this machine is right"
+        server.requests()
+        refused(uri, f"denies access to bucket-.*: set AWS_ACCESS_KEY_ID {told}; {clock}")
+        assert len(server.requests()) <= 2, "a denial is tried once more, and no more often"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     refused(uri, "http://127.0.0.1:9 does not answer: check the network, AWS_ENDPOINT_URL and AWS_REGION")
 
@@ -710,6 +714,13 @@ def test_a_path_with_dots_is_refused(place: str, instead: str) -> None:
     with pytest.raises(StoreError, match=r"no steps \. and \.\., so give ") as caught:
         ResultStore(place)
     assert str(caught.value).endswith(f"so give {instead}")
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/new\nline", "s3://bucket\n", "gs://bucket/\x1b[2J", "s3://bucket/x?region=a\nb"])
+def test_a_place_that_cannot_be_printed_is_refused(place: str) -> None:
+    with pytest.raises(StoreError, match=r"it has characters that cannot be printed, such as '\\(n|x1b)'") as caught:
+        ResultStore(place)
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("place", ["s3://AKIA:verysecret@bucket/x", "s3://AKIA:very/secret@bucket", "s3://verysecret@bucket/x"])

@@ -50,6 +50,16 @@ def test_a_request_that_may_pass_is_repeated_for_minutes() -> None:
     assert remote_module.LONGEST_WAIT == 30
 
 
+@pytest.mark.parametrize("hours", [-2.0, 2.0])
+def test_a_clock_that_is_wrong_is_set_right_by_the_answer(uri: str, faulty: FaultyS3, hours: float) -> None:
+    faulty.ahead = 3600 * hours
+    with ResultStore(uri) as store:
+        assert counts(store.append([row(1)])) == [1]
+        store.save_weights("k", b"w")
+        assert store.load_weights("k") == b"w"
+        assert [found["key"] for found in store.rows(["key"])] == keys([1])
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_rows_are_kept_once_each_whatever_fails(
     server: Server, uri: str, faulty: FaultyS3, on: Callable[[str], None], mode: str
