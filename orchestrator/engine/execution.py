@@ -148,6 +148,8 @@ class Execution:
     """Machines that were said to train on the CPU."""
     _sources: dict[str, str] = field(default_factory=dict)
     """What `source` said of tasks, by their paths."""
+    _tidied: set[str] = field(default_factory=set)
+    """Tasks, by their paths, of which the checkpoints of old versions are removed."""
     _told_line: bool = False
     """Whether it was said which line of a program told its accuracy."""
     _latest: datetime = FIRST_TIME
@@ -504,8 +506,11 @@ class Execution:
         written = self.store.append(made)
         self._say_notices()
         finished = self.store.known([run.key for run in ended])
-        # the others were taken over by another launch, with their checkpoints
-        self.store.each(self.store.drop_checkpoint, [run.key for run in ended if run.key in finished])
+        # the others were taken over by another launch, with their checkpoints; from those of failed ones another try goes on
+        done = [run for run in ended if run.key in finished and run.result["status"] != "failed"]
+        self.store.each(self.store.drop_checkpoint, [run.key for run in done])
+        for run in done:
+            self._drop_of_old_version(run.spec)
         for run in ended:
             self.failures.got_further(run.key)
             self.forget(run.key)
@@ -522,6 +527,20 @@ class Execution:
             self._learn_from_others()
             for row in made:
                 self._learn_of(row)
+
+    def _drop_of_old_version(self, spec: RunSpec) -> None:
+        """Remove, once for each task, the checkpoints of its runs that failed with another version: the task was mended, so
+        nobody tries them again."""
+        if spec.task in self._tidied:
+            return
+        self._tidied.add(spec.task)
+        if not (kept := self.store.with_checkpoints() - self._busy.keys()):
+            return
+        failed = self.store.find({"task": {spec.task}, "status": {"failed"}})
+        old = [row["key"] for row in failed if row["task_version"] != self.tasks.version(spec) and row["key"] in kept]
+        for key in self.store.claim_all(old):  # else another launch is training it
+            self.store.drop_checkpoint(key)
+            self.store.release(key)
 
     def _has_another_ending(self, key: str) -> bool:
         """Whether a run that ended here has a row that stays, as another launch has taken it over and finished it: then the

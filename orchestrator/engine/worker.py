@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import faulthandler
 import functools
+import hashlib
 import io
 import os
 import signal
@@ -40,6 +41,11 @@ from trainables.training.run import Run, RunError, UnfitError
 
 MEMORY_SHARE = 0.95
 """Of a worker's part of a GPU's memory, how much it may fill with tensors. CUDA takes the rest for each process, uncounted."""
+
+DIGEST, HEX = b"sha256 ", hashlib.sha256().digest_size * 2
+"""What a checkpoint begins with, before the hash in so many characters and the end of the line. Those that older versions have
+saved begin with what torch saves."""
+DAMAGED = "it is damaged: its bytes are not those that were saved"
 
 
 @functools.cache
@@ -268,9 +274,12 @@ class PackTrainable(tune.Trainable):
         return RunReport(result=result, error_is_mse=run.error_is_mse, weights=weights, end=end, line=line)
 
     def _saved(self, key: str, state: dict[str, Any]) -> bytes:
-        """A checkpoint."""
+        """A checkpoint, behind a SHA-256 of it: torch reads tensors with other bytes without a word."""
         buffer = io.BytesIO()
+        begin = buffer.write(DIGEST + bytes(HEX) + b"\n")
         torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
+        with buffer.getbuffer() as whole:
+            whole[len(DIGEST) : begin - 1] = _digest(whole[begin:])
         return buffer.getvalue()
 
 
@@ -299,13 +308,22 @@ def _cuda_has_failed() -> bool:
 def _loaded(checkpoint: bytes, device: str) -> Any:
     """
     Raises:
-        ValueError: it asks for more memory than there is: a few bytes may ask for any number.
+        ValueError: it is damaged, or it asks for more memory than there is: a few bytes may ask for any number.
         Exception: it cannot be read.
     """
+    file = io.BytesIO(checkpoint)
+    if checkpoint.startswith(DIGEST):
+        head = file.readline(len(DIGEST) + HEX + 1)
+        if head != DIGEST + _digest(memoryview(checkpoint)[len(head) :]) + b"\n":
+            raise ValueError(DAMAGED)
     try:
-        return torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
+        return torch.load(file, weights_only=True, map_location=device)
     except MemoryError:
         raise ValueError("it asks for more memory than there is") from None
+
+
+def _digest(data: memoryview) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()
 
 
 def _task(path: str) -> Task:

@@ -500,6 +500,44 @@ def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     assert store.weights_path(key).read_bytes() == b"weights"
 
 
+def test_another_try_of_a_run_that_failed_goes_on_from_its_checkpoint(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=1, workers=1)
+    spec = next_run(execution, "a")
+    assert spec is not None
+    key = run_key(spec, Toy.version)
+    assert not result_of(execution, "a", step=5, accuracy=0.1, checkpoint=b"half-way")
+    for trial in "bc":
+        assert result_of(execution, "a" if trial == "b" else "b", error="Traceback ...")
+        next_run(execution, trial)
+    assert [row["status"] for row in store.rows()] == ["failed"]
+    assert store.load_checkpoint(key) == b"half-way"
+    assert store.retry_failed() == 1
+    again, _ = make(store, seeds=1, workers=1)
+    assert next_run(again, "d") == spec
+    assert result_of(again, "d", result=RESULT)
+    assert [row["status"] for row in store.rows()] == ["passed"]
+    assert store.load_checkpoint(key) is None
+
+
+def test_checkpoints_of_failed_runs_go_when_a_run_of_another_version_of_the_task_ends(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=1, workers=1)
+    spec = next_run(execution, "a")
+    assert spec is not None
+    elsewhere, current = (dataclasses.replace(SPEC, seed=seed, data_count=spec.data_count) for seed in (7, 8))
+    about = {"fixed_count": 0, "status": "failed", "reason": "exception"}
+    old, theirs = (make_row(of, task_version="old", **about) for of in (spec, elsewhere))
+    now = make_row(current, task_version=Toy.version, **about)
+    passed = make_row(current, task_version="old", fixed_count=0, status="passed", reason="target")
+    store.append([old, theirs, now, passed])
+    for row in (old, theirs, now, passed):
+        store.save_checkpoint(row["key"], b"half-way")
+    with ResultStore(store.path) as other:
+        assert other.claim(theirs["key"])
+        assert result_of(execution, "a", result=RESULT)
+    assert store.with_checkpoints() == {theirs["key"], now["key"], passed["key"]}
+    assert store.claim(old["key"])
+
+
 @contextlib.contextmanager
 def taken_over(uri: str, on: Callable[[str], None], **seen: Any) -> Iterator[tuple[Execution, Execution, ResultStore, RunSpec]]:
     """A launch that slept, perhaps after a report of its run `a`, until its lease expired; another one that has begun this run

@@ -107,11 +107,24 @@ def train(execution: Execution, *_: object) -> Outcome:
             key, spec = about.key, RunSpec.from_dict(about.spec)
             worker._seconds, worker._notices = {key: 0.0}, {}
             if about.checkpoint is not None:
-                worker._load(about, spec, "cpu")
+                check_loaded(worker._load(about, spec, "cpu"), anew=key in worker._notices)
             told = {"seconds": 1.0, "host": "here", "device": "cpu"}
             reports[key] = RunReport(result=ending(spec), **told, notice=worker._notices.get(key))
         execution.on_report(str(number), PackReport(runs=reports))
     raise AssertionError("the search does not end")
+
+
+def check_loaded(training: Training, anew: bool) -> None:
+    """The state is that of a run that has trained so long, or has not begun."""
+    whole = Training(training.spec, training.task)
+    while whole.step < training.step:
+        whole.advance(0.0)
+    assert (training.step == 0) == anew
+    weights, right = (run.model.state_dict() for run in (training, whole))
+    assert all(torch.equal(weights[name], right[name]) for name in right)
+    moments, right_moments = (run.optimizer.state_dict()["state"] for run in (training, whole))
+    assert moments.keys() == right_moments.keys()
+    assert all(torch.equal(moments[i][name], of[name]) for i, of in right_moments.items() for name in of)
 
 
 RAY = SimpleNamespace(
@@ -237,9 +250,9 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Pa
         for spec in (unfinished, unfinished.with_count(30)):
             training = Training(spec, task, "cpu")
             training.advance(0.0)
-            buffer = io.BytesIO()
-            torch.save({"training": training.state_dict(), "seconds": 1.0}, buffer)
-            store.save_checkpoint(run_key(spec, task.version), buffer.getvalue())
+            key, worker = run_key(spec, task.version), PackTrainable.__new__(PackTrainable)
+            worker._seconds = {key: 1.0}
+            store.save_checkpoint(key, worker._saved(key, training.state_dict()))
     return tmp_path / "store"
 
 
@@ -344,7 +357,7 @@ def value_of_measure(rng: Rng, store: Path) -> tuple[str, bool]:
 def bytes_of_file(rng: Rng, store: Path) -> tuple[str, bool]:
     file, how = one_file(rng, store), rng.choice(sorted(BYTES))
     file.write_bytes(BYTES[how](rng, file.read_bytes()))
-    return f"{file.relative_to(store)} {how}", file.parent.name in ("weights", "checkpoints", "questions")
+    return f"{file.relative_to(store)} {how}", file.parent.name in ("weights", "questions")
 
 
 def swapped(rng: Rng, store: Path) -> tuple[str, bool]:

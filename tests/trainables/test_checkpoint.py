@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import io
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec, run_key
+from trainables.training.adamw import MOMENTS
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.result import CURVES
@@ -43,13 +45,31 @@ def _saved_state(steps: int) -> State:
 
 
 def load(saved: State) -> tuple[Training, float, dict[str, str]]:
-    """The training, its seconds so far, and what the user is told."""
+    """The training, its seconds so far, and what the user is told. The checkpoint has no digest, as older ones have none."""
     buffer = io.BytesIO()
     torch.save(saved, buffer)
+    return load_bytes(buffer.getvalue())
+
+
+def load_bytes(checkpoint: bytes) -> tuple[Training, float, dict[str, str]]:
     trainable = PackTrainable.__new__(PackTrainable)
     trainable._seconds, trainable._notices = {KEY: 0.0}, {}
-    training = trainable._load(RunOrder(key=KEY, spec={}, checkpoint=buffer.getvalue()), SPEC, "cpu")
+    training = trainable._load(RunOrder(key=KEY, spec={}, checkpoint=checkpoint), SPEC, "cpu")
     return training, trainable._seconds[KEY], trainable._notices
+
+
+def checkpoint_of(saved: State) -> bytes:
+    """What a worker saves."""
+    trainable = PackTrainable.__new__(PackTrainable)
+    trainable._seconds = {KEY: saved["seconds"]}
+    return trainable._saved(KEY, saved["training"])
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two states are the same bit for bit."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else repr(one) == repr(other)
 
 
 def put(name: str, value: Any) -> Callable[[State], None]:
@@ -107,6 +127,16 @@ ABSURD: dict[str, Callable[[State], Any]] = {
     "other betas": in_optimizer("betas", (0.1, 0.1)),
     "moments of NaN": lambda saved: saved["training"]["optimizer"]["state"][0]["exp_avg"].fill_(float("nan")),
     "negative squares": lambda saved: saved["training"]["optimizer"]["state"][0]["exp_avg_sq"].fill_(-1.0),
+    "squares of NaN": lambda saved: saved["training"]["optimizer"]["state"][0]["exp_avg_sq"].fill_(float("nan")),
+    "infinite moments": lambda saved: saved["training"]["optimizer"]["state"][0]["exp_avg"].fill_(float("inf")),
+    "moments without squares": lambda saved: saved["training"]["optimizer"]["state"][0].pop("exp_avg_sq"),
+    "moments of another optimizer": lambda saved: saved["training"]["optimizer"]["state"][0].__setitem__(
+        "exp_avg_max", saved["training"]["optimizer"]["state"][0]["exp_avg"]
+    ),
+    "two learning rates": in_optimizer("lr", torch.tensor([0.1, 0.2])),
+    "a learning rate that is a word": in_optimizer("lr", "fast"),
+    "a learning rate of NaN": in_optimizer("lr", float("nan")),
+    "a complex loss": put("loss_sum", torch.zeros((), dtype=torch.complex64)),
     "moments of another shape": lambda saved: saved["training"]["optimizer"]["state"][0].__setitem__("exp_avg", torch.zeros(1)),
     "no step at all": lambda saved: saved["training"].pop("step"),
     "a list": lambda saved: saved.__setitem__("training", [1, 2]),
@@ -133,6 +163,50 @@ def test_what_a_run_has_left_is_continued(steps: int) -> None:
     assert training.result() == whole.result()
 
 
+def test_a_checkpoint_is_continued_as_it_was_saved_or_named_as_damaged() -> None:
+    saved = saved_state(50)
+    checkpoint = checkpoint_of(saved)
+    training, seconds, notices = load_bytes(checkpoint)
+    assert (seconds, notices) == (1.5, {})
+    assert equal(training.state_dict(), saved["training"])
+    rng = random.Random(0)
+    for place in [0, 10, 100, len(checkpoint) - 1, *(rng.randrange(len(checkpoint)) for _ in range(40))]:
+        damaged = bytearray(checkpoint)
+        damaged[place] ^= 1 << rng.randrange(8)
+        training, seconds, notices = load_bytes(bytes(damaged))
+        assert (training.step, seconds, list(notices)) == (0, 0.0, [KEY]), place
+
+
+def test_a_cut_checkpoint_is_named_as_damaged() -> None:
+    checkpoint = checkpoint_of(saved_state(50))
+    for length in (0, 1, 30, 100, len(checkpoint) // 2, len(checkpoint) - 1):
+        training, _, notices = load_bytes(checkpoint[:length])
+        assert (training.step, list(notices)) == (0, [KEY]), length
+    why = "it is damaged: its bytes are not those that were saved"
+    assert notices[KEY] == f"its checkpoint cannot be read, so it starts from the beginning ({why})"
+
+
+def test_a_gradient_whose_square_is_infinite_does_not_spoil_checkpoints() -> None:
+    """Squares stay infinite for ever, and weights with such a gradient stay as they are. The run goes on."""
+    saved = saved_state(50)
+    moments = saved["training"]["optimizer"]["state"][0]
+    moments["exp_avg_sq"].flatten()[3] = float("inf")
+    training, seconds, notices = load_bytes(checkpoint_of(saved))
+    assert (training.step, seconds, notices) == (50, 1.5, {})
+    assert equal(training.state_dict(), saved["training"])
+    training.train_step()
+    assert all(bool(p.isfinite().all()) for p in training.model.parameters())
+
+
+@pytest.mark.parametrize("lr", [0.25, torch.tensor(0.25)])
+def test_the_learning_rate_of_a_checkpoint_may_be_that_of_a_gpu(lr: Any) -> None:
+    """There it is a tensor."""
+    saved = saved_state(50)
+    in_optimizer("lr", lr)(saved)
+    training, _, notices = load(saved)
+    assert (training.step, notices) == (50, {})
+
+
 def test_moments_that_lie_otherwise_in_memory_than_their_weights_are_not_continued() -> None:
     """Packs of CNNs in bfloat16 once saved such, and they were of other weights than they said."""
     spec = dataclasses.replace(SPEC, decoder="cnn", precision="bfloat16")
@@ -154,7 +228,7 @@ def test_a_list_that_holds_a_list_twice_and_so_on_is_refused_at_once() -> None:
     twice: list[Any] = [torch.zeros(1)]
     for _ in range(60):
         twice = [twice, twice]
-    saved["training"]["optimizer"]["state"] = {0: {"exp_avg": twice}}
+    saved["training"]["optimizer"]["state"] = {0: dict.fromkeys(("step", *MOMENTS), twice)}
     with pytest.raises(AttributeError):
         check_saved(saved, fresh)
 

@@ -15,6 +15,8 @@ from trainables.training.result import CURVES
 if TYPE_CHECKING:
     from trainables.training.loop import Training
 
+SQUARES = MOMENTS[1]
+
 
 def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
     """
@@ -36,7 +38,9 @@ def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
     begun = fresh.model.state_dict()  # a mask may hold infinities from the beginning
     whole = {name: not isinstance(t, Tensor) or bool(t.isfinite().all()) for name, t in begun.items()}  # some states are none
     learned = [{name: t for name, t in of.items() if whole[name]} for of in (state["model"], *average)]
-    floats = [t for t in _tensors([*learned, state["optimizer"]["state"]]) if t.is_floating_point()]
+    moments = state["optimizer"]["state"]
+    firsts = [{name: t for name, t in of.items() if name != SQUARES} for of in moments.values()]  # `_fit` looks at the others
+    floats = [t for t in _tensors([*learned, *firsts]) if t.is_floating_point()]
     summary = {} if fresh.curve_summary is None else state["curve_summary"]
     passage = state["passage_step"]
     sound = {
@@ -49,7 +53,7 @@ def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
         "given_up_step": state["given_up_step"] is None or state["given_up_step"] in looks,
         "chance": state["chance"] is None or (_is_number(state["chance"]) and 0 <= state["chance"] <= 1),
         "curve_norm": len(state["curve_norm"]) <= len(looks) and all(_is_number(norm) for norm in state["curve_norm"]),
-        "loss_sum": isinstance(state["loss_sum"], Tensor) and state["loss_sum"].shape == fresh.loss_sum.shape,
+        "loss_sum": isinstance(state["loss_sum"], Tensor) and _is_one_float(state["loss_sum"]),
         "curve_step": curves[0] == looks,
         "curves": all(type(curve) is list and len(curve) == len(looks) for curve in curves),
         "curve_loss": all(_is_number(value) for value in losses),
@@ -60,8 +64,9 @@ def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
             for name, curve in summary.items()
         ),
         "weights": all(bool(torch.isfinite(t).all()) for t in floats),
-        "optimizer": [*map(_settings, group)] == [*map(_settings, usual)] and _fit(state["optimizer"]["state"], fresh),
-        "layout": _lie_alike(state["optimizer"]["state"], state["model"], fresh),
+        "optimizer": [*map(_settings, group)] == [*map(_settings, usual)] and _fit(moments, fresh),
+        "lr": all(_is_rate(of["lr"]) for of in group),
+        "layout": _lie_alike(moments, state["model"], fresh),
     }
     if wrong := [name for name, is_sound in sound.items() if not is_sound]:
         raise ValueError(f"no run has such values of {', '.join(wrong)}")
@@ -75,16 +80,26 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
 
+def _is_one_float(tensor: Tensor) -> bool:
+    return tensor.shape == () and tensor.is_floating_point()
+
+
+def _is_rate(value: object) -> bool:
+    """On a GPU it is a tensor."""
+    return _is_number(value.item() if isinstance(value, Tensor) and _is_one_float(value) else value)
+
+
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
     """What the spec decides of an optimizer, and no training changes."""
     return {name: group[name] for name in ("betas", "eps", "weight_decay", "amsgrad", "maximize", "params")}
 
 
 def _fit(moments: Mapping[int, Mapping[str, Any]], fresh: Training) -> bool:
-    """Whether what the optimizer keeps of each parameter has its shape. Before the first step it keeps nothing."""
+    """Whether what the optimizer keeps of each parameter is all that it keeps, and has its shape. Before the first step it
+    keeps nothing. A square may be infinite: so is that of a sound gradient above 2e19, and the run goes on."""
     shapes = [p.shape for p in fresh.model.parameters()]
-    return all(
-        tensor.shape == (shapes[i] if name.startswith("exp_avg") else ()) and (name == "exp_avg" or bool((tensor >= 0).all()))
+    return all(of_parameter.keys() == {"step", *MOMENTS} for of_parameter in moments.values()) and all(
+        tensor.shape == (shapes[i] if name in MOMENTS else ()) and (name == "exp_avg" or bool((tensor >= 0).all()))
         for i, of_parameter in moments.items()
         for name, tensor in of_parameter.items()
     )
