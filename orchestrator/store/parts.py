@@ -134,7 +134,7 @@ def unpack(data: bytes, wanted: Callable[[pa.Schema], Sequence[str] | None], mos
             table = parquet.read(names, use_threads=False)
         if table.nbytes + sum(map(text_bytes, table.columns)) > most:
             raise DamagedError(_too_large(most))
-        return table.cast(schema if names is None else pa.schema([schema.field(name) for name in table.column_names]))
+        return table.cast(pa.schema([schema.field(name) for name in table.column_names], schema.metadata))
     except (OSError, ValueError, pa.ArrowException) as error:
         if isinstance(error, MemoryError) or "bad_alloc" in str(error):  # as libraries that Arrow uses say it
             raise MemoryError(str(error)) from error

@@ -82,6 +82,21 @@ def test_a_row_that_is_not_of_the_run_it_describes_is_left_out_and_made_way_for(
             assert store.notices == []
 
 
+def test_a_part_that_another_program_wrote_anew_is_still_a_part_when_it_has_lost_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such programs write equal values once, which this one does not."""
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 2)  # so that the rows are not kept in memory
+    with ResultStore(tmp_path) as store:
+        store.append([row(1), row(2), row(3)])
+    change(only_part(tmp_path), first("seed", 7))
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+    with ResultStore(tmp_path) as store:
+        assert (counts(store.rows()), store.notices) == ([1, 2, 3], [])
+    assert len(list((tmp_path / "set-aside").iterdir())) == 1
+
+
 def test_of_many_rows_that_are_not_believed_three_are_named(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as store:
         store.append([row(i) for i in range(5)])
