@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +74,6 @@ def tuned(questions: Iterable[Question], runs: Iterable[Mapping[str, Any]]) -> f
     held = [run for run in runs if any(search.holds(run) for search in searches)]
     keys = {(RunSpec.from_dict(run), run["task_version"]): run["key"] for run in held}
     for question in questions if keys else ():
-        for spec in itertools.chain(*question.specs.values()) if question.study != "tune" else ():
+        for spec in question.every_spec if question.study != "tune" else ():
             keys.pop((spec, question.task_version), None)
     return frozenset(keys.values())

@@ -359,19 +359,14 @@ class _Job:
     def _set_aside(self, key: str, why: str) -> UnreadableError:
         """Move damaged weights away, unless the store can only be read, or they lie in a folder that is none of the store's;
         what is to be said of it."""
-        place, file = self.table.place, f"{key}.safetensors"
-        told = f"{place.shown(f'weights/{file}')} is damaged ({why})"
+        place = self.table.place
+        told = f"{place.shown(f'weights/{key}.safetensors')} is damaged ({why})"
         if (place.path / "weights").is_symlink():
             return UnreadableError(told)
         try:
-            with place.in_words(f"set aside the weights of run {key}"):
-                aside = place.place_aside(file)
-                place.fetch(f"weights/{file}")  # only what is on this machine, too, can be moved
-                with contextlib.suppress(FileNotFoundError):  # another call has just done it
-                    place.move(f"weights/{file}", aside)
+            return UnreadableError(f"{told}; it is now {self.table.set_weights_aside(key)}")
         except StoreError:
             return UnreadableError(told)
-        return UnreadableError(f"{told}; it is now {place.shown(aside)}")
 
     def _failed(self, key: str, measure: str, error: str) -> None:
         error = printable(error)

@@ -229,8 +229,10 @@ class _Launch:
         self.rows = Rows(store.rows(where=study.wanted), functools.partial(options.on_gpu, study.task))
         self.say_notices()  # also if the question is refused: no later launch finds what was set aside
         self.question = study.question
-        kept = study.keeps_weights, options.save_weights
-        self.stages = Stages(study.task, study.search, self.question, store, self.rows, options.gates, *kept)
+        self.stages = Stages(
+            study.task, study.search, self.question, store, self.rows, options.gates,
+            keeps=study.keeps_weights, remakes=options.save_weights,
+        )  # fmt: skip
         self.out = options.out or store.path / study.name
         self.outcome = Outcome()
         self.progress = Progress(
@@ -278,8 +280,7 @@ class _Launch:
             hint = "ask for a smaller batch or network, or omit --dry-run if the workers have more"
             raise UserError(f"{error}: {hint}") from error
         self.console.print(plan)
-        specs = [spec for of_kind in self.question.specs.values() for spec in of_kind]
-        if self.options.save_weights and not all(map(self.study.keeps_weights, specs)):
+        if self.options.save_weights and not all(map(self.study.keeps_weights, self.question.every_spec)):
             self._say(printable(f"weights of all runs go to {self.options.store}/weights"))
         self._say_of_weights()
         self._say_estimate(work)

@@ -36,7 +36,6 @@ from orchestrator.command.trials import (
     confirmed_table,
     judged_table,
     plan_table,
-    rows_of,
     trials_table,
     with_export,
     work_left,
@@ -44,7 +43,7 @@ from orchestrator.command.trials import (
 from orchestrator.engine.estimate import Chain, StepTimes, Work
 from orchestrator.errors import UserError, printable
 from orchestrator.launch import LaunchOptions, launch
-from orchestrator.searches import Latest, Row, Rows, ending
+from orchestrator.searches import Latest, Rows, ending
 from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
 from orchestrator.searches.samplers import PRUNERS
@@ -147,7 +146,7 @@ class RegularizationStudy(PlainStudy):
         chosen, whether no run of the search and of its confirmation failed."""
         found = [row for _, row in self.search.following(rows)]
         if TUNED not in self.search.finals(rows):
-            found += rows_of(self.search.confirming, rows)
+            found += self.search.confirming.runs(rows)
         return self.search.finished(rows) and all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
@@ -183,7 +182,7 @@ class RegularizationStudy(PlainStudy):
         return Group(*tables, *map(Text, answer.lines()))
 
     def work_left(self, rows: Rows) -> Work | None:
-        times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
+        times = StepTimes.of(self.search.runs(rows), on_gpu=rows.on_gpu)
         template = self.search.tuning.template
         return self._work(rows, times(template)) if times.knows(template) else None
 
@@ -196,7 +195,7 @@ class RegularizationStudy(PlainStudy):
         for setting, (ready, missing) in self.search.planned(rows).items():
             name = setting + same * (setting == TUNED)
             table.add_row(name, str(ready), str(missing), str(self.search.final[0].max_steps))
-        times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
+        times = StepTimes.of(self.search.runs(rows), on_gpu=rows.on_gpu)
         times.measure(template, self.task)
         s = self.settings
         searched = ", ".join(_as_options(s["space"], s["N"])) or "nothing"
@@ -224,7 +223,7 @@ class RegularizationStudy(PlainStudy):
         the command that continues takes the name of a new file."""
         from analysis.files import weights_of, write_regularization
 
-        if not force or not self._rows(rows):
+        if not force or not self.search.runs(rows):
             return []
         files = write_regularization(self._known.of(rows), out, weights_of(self.settings["store"]))
         if self.export is not None and self.search.finished(rows) and self.answered(rows):
@@ -239,10 +238,6 @@ class RegularizationStudy(PlainStudy):
         from analysis.regularization import Answer
 
         return Answer.of_search(self.search, rows, self.settings)
-
-    def _rows(self, rows: Rows) -> list[Row]:
-        """Those of this study."""
-        return rows_of(self.search.confirming, rows) + [row for _, row in self.search.following(rows) if row is not None]
 
 
 def _as_options(space: Mapping[str, str], N: int) -> list[str]:

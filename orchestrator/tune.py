@@ -50,7 +50,6 @@ from orchestrator.command.trials import (
     check_planned,
     confirmed_table,
     plan_table,
-    rows_of,
     trials_table,
     with_export,
     work_left,
@@ -175,7 +174,7 @@ class TuneStudy(PlainStudy):
 
     def answered(self, rows: Rows) -> bool:
         """Whether a trial is confirmed and none of the fresh trainings failed; or no trial is complete, and no run failed."""
-        found = [row for _, row in self.search.following(rows)] or rows_of(self.search, rows)
+        found = [row for _, row in self.search.following(rows)] or self.search.runs(rows)
         return all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
@@ -202,7 +201,7 @@ class TuneStudy(PlainStudy):
         return Group(*tables, *map(Text, answer.lines()))
 
     def work_left(self, rows: Rows) -> Work | None:
-        found = rows_of(self.search, rows)
+        found = self.search.runs(rows)
         if self.of_program:
             done = [row["seconds"] for row in found if row["status"] != "failed"]
             return work_left(self.search, rows, sum(done) / len(done)) if done else None
@@ -233,7 +232,7 @@ class TuneStudy(PlainStudy):
             where = Text(f"{passed_over}\n{where}")
         if self.of_program:
             return Group(space, table, where), self.work_left(rows)
-        times = StepTimes.of(rows_of(self.search, rows), on_gpu=rows.on_gpu)
+        times = StepTimes.of(self.search.runs(rows), on_gpu=rows.on_gpu)
         for spec in self.ends:
             times.measure(spec, self.task)
         return Group(space, table, where), work_left(self.search, rows, self._seconds(times))
@@ -243,7 +242,7 @@ class TuneStudy(PlainStudy):
         the command that continues takes the name of a new file."""
         from analysis.files import write_tune
 
-        if not force or not rows_of(self.search, rows):
+        if not force or not self.search.runs(rows):
             return []
         files = write_tune(self._known.of(rows), out)
         if self.export is not None and self.search.finished(rows) and self.answered(rows):

@@ -252,12 +252,12 @@ def _not_taken(settings: Mapping[str, Any], task: str) -> set[str]:
 
 def title_of(question: Question) -> str:
     """The question in words."""
-    first = next(spec for specs in question.specs.values() for spec in specs)
+    first = question.every_spec[0]
     subject = _subject(question, first)
     if question.study == "scaling":
         least, along = (question.search.get(name, usual) for name, usual in (("least", "data_count"), ("along", "N")))
         what = "least number of training samples" if least == "data_count" else f"least {least}"
-        specs = [spec for part in question.specs.values() for spec in part]
+        specs = question.every_spec
         values = list(dict.fromkeys(value_of(spec, str(along)) for spec in specs))
         reaches = f"{subject} reaches accuracy {first.target:g} on what is held out"
         fixed = "" if "N" in (along, least) else _fixed_size(question, specs)

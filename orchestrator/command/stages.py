@@ -111,7 +111,7 @@ class Stages:
         self._gone: dict[str, Row | None] = {}
         """The runs whose weights were looked for in vain, each with its row then."""
         self._version = task.version
-        self._asked = {spec.task for specs in question.specs.values() for spec in specs}
+        self._asked = {spec.task for spec in question.every_spec}
         self._complete: set[str | RunSpec] = set()
         """Runs of the study of which the rows have what they needed."""
         self._resting, self._left = Latest(self._rests_on), Latest(self._seconds_of_needed)
@@ -165,7 +165,7 @@ class Stages:
 
     def tasks(self) -> dict[str, Task]:
         """By path, the tasks of the study, and those of the runs that its runs need, as far as these are known."""
-        specs = self._known_beforehand()
+        specs = self._question.every_spec
         if self._staged is not None:
             known = [key for keys in self._staged.known().values() for key in keys]
             specs += [RunSpec.from_dict(row) for key in known if (row := self._rows.get(key)) is not None]
@@ -182,7 +182,7 @@ class Stages:
 
     def without_weights(self) -> str | None:
         """What is to be said of finished runs of which the study keeps the weights, and whose weights are not in the store."""
-        if self._remaking is not None or not any(map(self._keeps, self._known_beforehand())):
+        if self._remaking is not None or not any(map(self._keeps, self._question.every_spec)):
             return None
         rows = finished_runs(self._of_study, self._rows)
         wanted = with_needed([row for row in rows if self._keeps(RunSpec.from_dict(row))], self._rows.get)
@@ -402,9 +402,6 @@ class Stages:
             for key in specs
             if (row := self._rows.get(key)) is not None and row["status"] != "failed" and staged.again(key)
         )
-
-    def _known_beforehand(self) -> list[RunSpec]:
-        return [spec for of_kind in self._question.specs.values() for spec in of_kind]
 
     def _weightless(self) -> list[RunSpec]:
         """The finished runs of the study, and those that they needed, whose weights are not in the store."""

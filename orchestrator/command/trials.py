@@ -23,7 +23,7 @@ from orchestrator.command.tables import (
 )
 from orchestrator.engine.estimate import Chain, Work
 from orchestrator.errors import FULL_DISK, UnexportedError, UserError, of_asked, printable
-from orchestrator.searches import Row, Rows
+from orchestrator.searches import Rows
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import NO_NUMBER, NOT_WELL, state_of
@@ -135,12 +135,6 @@ def with_export(files: Sequence[Path], tuning: OptunaSearch, rows: Rows, file: P
         told = f"the trials could not be written to {printable(str(file))} ({error.strerror or error})"
         raise UnexportedError(f"{told}: {hint} another file with --export-optuna", files) from error
     return [*files, file]
-
-
-def rows_of(search: ConfirmBest, rows: Rows) -> list[Row]:
-    """Those of a search and its confirmation."""
-    trials = [row for trial in search.tuning.finished_trials(rows) for row in trial.rows]
-    return trials + [row for _, row in search.following(rows) if row is not None]
 
 
 def trials_table(

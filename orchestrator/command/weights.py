@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from orchestrator.searches import Curve, Row, Rows, Search
-from orchestrator.searches.grid import GridSearch
+from orchestrator.searches import Curve, Recorded, Row, Rows, Search
 from orchestrator.searches.needs import Needs, needed
-from orchestrator.searches.threshold import ThresholdSearch
 from trainables.spec import RunSpec
 
 WITHOUT = ("failed", "pruned")
@@ -71,16 +69,5 @@ class Remaking:
 
 def finished_runs(search: Search, rows: Rows) -> list[Row]:
     """The finished runs of a study that may have weights."""
-    if isinstance(search, GridSearch | ThresholdSearch):
-        found = search.runs(rows)
-    else:  # the other studies need not wait for the import of Optuna
-        from orchestrator.command.trials import rows_of
-        from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
-
-        found = []
-        if isinstance(search, ConfirmAndJudge):
-            found = [row for _, row in search.following(rows) if row is not None]
-        confirming = search.confirming if isinstance(search, ConfirmAndJudge) else search
-        if isinstance(confirming, ConfirmBest):
-            found = [*rows_of(confirming, rows), *found]
+    found = search.runs(rows) if isinstance(search, Recorded) else []
     return [row for row in {row["key"]: row for row in found}.values() if row["status"] not in WITHOUT]

@@ -89,13 +89,8 @@ class _DamagedError(_GoneError):
     """The weights of a run that another one needs cannot be read, are no whole safetensors file, or not what was saved."""
 
     def settle(self, store: ResultStore) -> str:
-        place, file = store.place, f"{self.key}.safetensors"
-        with place.in_words(f"set aside the weights of run {self.key}"):
-            aside = place.place_aside(file)
-            place.fetch(f"weights/{file}")  # only what is on this machine, too, can be moved
-            with contextlib.suppress(FileNotFoundError):  # another launch has just done it
-                place.move(f"weights/{file}", aside)
-        name, now = place.shown(f"weights/{file}"), place.shown(aside)
+        now = store.set_weights_aside(self.key)
+        place, name = store.place, store.place.shown(f"weights/{self.key}.safetensors")
         place.note(f"set aside {name}: it is damaged ({self.why}); it is now {now}, and run {self.key} is trained again")
         return f"{name} was damaged and is now {now}, and runs need it as their {self.name}"
 

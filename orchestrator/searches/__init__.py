@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from trainables.spec import RunSpec
 
@@ -130,3 +130,11 @@ class Search(Protocol):
 
     def finished(self, rows: Rows) -> bool:
         """Whether these rows answer the question."""
+
+
+@runtime_checkable
+class Recorded(Search, Protocol):
+    """A search that knows which runs are its own."""
+
+    def runs(self, rows: Rows) -> list[Row]:
+        """The finished ones."""

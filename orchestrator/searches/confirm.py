@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.searches import Curve, Row, Rows, Search
+from orchestrator.searches import Curve, Recorded, Row, Rows
 from orchestrator.searches.objective import mean
 from orchestrator.searches.optuna import OptunaSearch, rank, with_others
 from orchestrator.searches.samplers import Trial
@@ -31,7 +31,7 @@ class Followed(ABC):
 
     @property
     @abstractmethod
-    def before(self) -> Search:
+    def before(self) -> Recorded:
         """What these runs follow."""
 
     @abstractmethod
@@ -67,6 +67,10 @@ class Followed(ABC):
         """Every spec of `finals`, setting by setting, and its row if it has finished."""
         return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
 
+    def runs(self, rows: Rows) -> list[Row]:
+        """The finished runs of the search, and those that follow."""
+        return self.before.runs(rows) + [row for _, row in self.following(rows) if row is not None]
+
     def expected(self, rows: Rows) -> dict[str, list[RunSpec]]:
         """The runs of `finals`, and those that will be among them, as far as they are known."""
         return self.finals(rows)
@@ -98,7 +102,7 @@ class ConfirmBest(Followed):
     seeds: Sequence[int] = ()
 
     @property
-    def before(self) -> Search:
+    def before(self) -> Recorded:
         return self.tuning
 
     def chosen(self, rows: Rows) -> list[Trial]:
@@ -183,7 +187,7 @@ class ConfirmAndJudge(Followed):
         return self.confirming.tuning
 
     @property
-    def before(self) -> Search:
+    def before(self) -> Recorded:
         return self.confirming
 
     def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:

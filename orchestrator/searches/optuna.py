@@ -336,6 +336,10 @@ class OptunaSearch:
         """All trials among the rows, in order of finishing."""
         return self._latest.of(rows).trials
 
+    def runs(self, rows: Rows) -> list[Row]:
+        """The finished runs of all trials."""
+        return [row for trial in self.finished_trials(rows) for row in trial.rows]
+
     def _known_of(self, rows: Rows) -> Known:
         mine = sorted((row for row in rows if self._holds(row)), key=lambda row: (row["finished_at"], row["key"]))
         groups: dict[str, list[Row]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -100,6 +101,19 @@ class Artifacts:
         with self.place.in_words(f"save the weights of run {key}"):
             self.place.save(_weights(key), _with_digest(data))
         return self.path / _weights(key)
+
+    def set_weights_aside(self, key: str) -> str:
+        """Move damaged weights to where nobody takes them for those of a run.
+
+        Returns:
+            Where they are now, as a user finds them.
+        """
+        with self.place.in_words(f"set aside the weights of run {key}"):
+            aside = self.place.place_aside(f"{key}.safetensors")
+            self.place.fetch(_weights(key))  # only what is on this machine, too, can be moved
+            with contextlib.suppress(FileNotFoundError):  # another process has just done it
+                self.place.move(_weights(key), aside)
+        return self.place.shown(aside)
 
     def with_weights(self) -> set[str]:
         """The keys of the runs whose weights are kept. In a folder a broken link, or another folder, is none."""

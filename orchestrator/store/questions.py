@@ -56,7 +56,12 @@ class Question:
     @property
     def task(self) -> str:
         """The import path of the task of all its runs."""
-        return next(spec.task for specs in self.specs.values() for spec in specs)
+        return self.every_spec[0].task
+
+    @property
+    def every_spec(self) -> list[RunSpec]:
+        """Those of all parts."""
+        return [spec for of_part in self.specs.values() for spec in of_part]
 
     @cached_property
     def name(self) -> str:
