@@ -148,7 +148,7 @@ def test_a_question_that_another_launch_took_away_is_there_again_when_all_is_tol
 def test_what_is_set_aside_at_the_start_of_a_launch_that_is_refused_is_told(
     study: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused(*_: Any) -> None:
+    def refused(*_: Any, **__: Any) -> None:
         raise UserError("the runs in the store needed others")
 
     monkeypatch.setattr(launch, "Stages", refused)
