@@ -46,6 +46,9 @@ DIGEST, HEX = b"sha256 ", hashlib.sha256().digest_size * 2
 """What a checkpoint begins with, before the hash in so many characters and the end of the line. Those that older versions have
 saved begin with what torch saves."""
 DAMAGED = "it is damaged: its bytes are not those that were saved"
+ELSEWHERE = "continued=elsewhere"
+"""Among the versions of a row: the run went on from a checkpoint of another machine, device, size of pack or of other versions,
+so it may differ by rounding from one that is trained from the first step on where it ended."""
 
 
 @functools.cache
@@ -99,6 +102,8 @@ class PackTrainable(tune.Trainable):
         self._notices: dict[str, str] = {}
         """Of runs, to be told with their next report."""
         self._seconds: dict[str, float] = {}
+        self._moved: set[str] = set()
+        """Runs that were begun elsewhere."""
         self._checkpoints: dict[str, bytes] = {}
         self._since_saved = 0.0
         self._best_pack_size: int | None = None
@@ -203,6 +208,8 @@ class PackTrainable(tune.Trainable):
             check_saved(saved, training)
             training.load_state_dict(saved["training"])
             self._seconds[key] = saved["seconds"]
+            if saved.get("moved", False) or saved.get("place", self._place) != self._place:
+                self._moved.add(key)
             return training
         except UnfitError:
             raise
@@ -214,16 +221,17 @@ class PackTrainable(tune.Trainable):
         del training  # some of it may have been loaded
         return Training(spec, task, device)
 
+    @property
+    def _place(self) -> tuple[str, str, int, str]:
+        """Where runs are trained, as far as it decides their last digits: host, device, size of the pack and versions."""
+        return socket.gethostname(), self._device, len(self._order.runs), versions()
+
     def _placed(self, told: RunReport, key: str) -> RunReport:
         """A report with where its run is trained, and for how long."""
-        return dataclasses.replace(
-            told,
-            seconds=self._seconds.get(key, 0.0),
-            host=socket.gethostname(),
-            device=self._device,
-            pack_size=len(self._order.runs),
-            versions=versions(),
-        )
+        host, device, pack_size, used = self._place
+        used = f"{used} {ELSEWHERE}" if key in self._moved else used
+        seconds = self._seconds.get(key, 0.0)
+        return dataclasses.replace(told, seconds=seconds, host=host, device=device, pack_size=pack_size, versions=used)
 
     def _failed(self) -> dict[str, RunReport]:
         """What `PackReport.failed` says."""
@@ -277,7 +285,8 @@ class PackTrainable(tune.Trainable):
         """A checkpoint, behind a SHA-256 of it: torch reads tensors with other bytes without a word."""
         buffer = io.BytesIO()
         begin = buffer.write(DIGEST + bytes(HEX) + b"\n")
-        torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
+        saved = {"training": state, "seconds": self._seconds[key], "place": self._place, "moved": key in self._moved}
+        torch.save(saved, buffer)
         with buffer.getbuffer() as whole:
             whole[len(DIGEST) : begin - 1] = _digest(whole[begin:])
         return buffer.getvalue()

@@ -21,7 +21,7 @@ from torch import nn
 
 from analysis.files import weights_of
 from analysis.trained import BESIDE, ParentError, load_model, most_bytes, networks_of
-from orchestrator.engine.messages import RunOrder
+from orchestrator.engine.messages import Order, RunOrder
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.store import Artifacts, UnreadableError, make_row
 from trainables.bumps import BumpTask
@@ -186,8 +186,9 @@ def test_checkpoints_are_not_unpickled_into_code(tmp_path: Path, whole: bool) ->
     payload = Payload(tmp_path / "it ran")
     torch.save(payload if whole else {"training": {"step": payload}, "seconds": 1.0}, buffer := io.BytesIO())
     trainable = PackTrainable.__new__(PackTrainable)
+    trainable._begin({"order": Order(runs=[]), "gpus": 0.0})
     key = run_key(SPEC, TASK.version)
-    trainable._seconds, trainable._notices = {key: 0.0}, {}
+    trainable._seconds[key] = 0.0
     for data in (buffer.getvalue(), pickle.dumps(payload)):
         assert trainable._load(RunOrder(key=key, spec={}, checkpoint=data), SPEC, "cpu").step == 0
         assert trainable._notices.pop(key).startswith("its checkpoint cannot be read, so it starts from the beginning (")

@@ -52,7 +52,7 @@ from analysis.results import Results
 from analysis.trained import TrainedDecoder
 from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
-from orchestrator.engine.messages import PackReport, RunReport
+from orchestrator.engine.messages import Order, PackReport, RunReport
 from orchestrator.engine.ray_tune import StudySearcher
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.scaling import app
@@ -92,9 +92,16 @@ def ending(spec: RunSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def worker_of_none() -> PackTrainable:
+    """One that has no runs yet."""
+    worker = PackTrainable.__new__(PackTrainable)
+    worker._begin({"order": Order(runs=[]), "gpus": 0.0})
+    return worker
+
+
 def train(execution: Execution, *_: object) -> Outcome:
     """`engine.execute`, but the runs end at once, here, as `ending` says; from their checkpoint, where they have one."""
-    searcher, worker = StudySearcher(execution, 1.0, 0.0, 10_000, {}), PackTrainable.__new__(PackTrainable)
+    searcher, worker = StudySearcher(execution, 1.0, 0.0, 10_000, {}), worker_of_none()
     for number in range(10_000):
         config = searcher.suggest(str(number))
         if execution.fatal is not None:
@@ -250,8 +257,8 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Pa
         for spec in (unfinished, unfinished.with_count(30)):
             training = Training(spec, task, "cpu")
             training.advance(0.0)
-            key, worker = run_key(spec, task.version), PackTrainable.__new__(PackTrainable)
-            worker._seconds = {key: 1.0}
+            key, worker = run_key(spec, task.version), worker_of_none()
+            worker._seconds[key] = 1.0
             store.save_checkpoint(key, worker._saved(key, training.state_dict()))
     return tmp_path / "store"
 

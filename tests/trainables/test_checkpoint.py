@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.engine.messages import RunOrder
-from orchestrator.engine.worker import PackTrainable
+from orchestrator.engine.messages import Order, RunOrder, RunReport
+from orchestrator.engine.worker import ELSEWHERE, PackTrainable
+from orchestrator.versions import versions
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec, run_key
 from trainables.training.adamw import MOMENTS
@@ -51,17 +52,25 @@ def load(saved: State) -> tuple[Training, float, dict[str, str]]:
     return load_bytes(buffer.getvalue())
 
 
-def load_bytes(checkpoint: bytes) -> tuple[Training, float, dict[str, str]]:
+def worker(pack_size: int = 1) -> PackTrainable:
+    """One whose runs are not begun."""
     trainable = PackTrainable.__new__(PackTrainable)
-    trainable._seconds, trainable._notices = {KEY: 0.0}, {}
+    runs = [RunOrder(key=KEY, spec=SPEC.to_dict())] * pack_size
+    trainable._begin({"order": Order(runs=runs), "gpus": 0.0})
+    trainable._seconds[KEY] = 0.0
+    return trainable
+
+
+def load_bytes(checkpoint: bytes) -> tuple[Training, float, dict[str, str]]:
+    trainable = worker()
     training = trainable._load(RunOrder(key=KEY, spec={}, checkpoint=checkpoint), SPEC, "cpu")
     return training, trainable._seconds[KEY], trainable._notices
 
 
-def checkpoint_of(saved: State) -> bytes:
+def checkpoint_of(saved: State, of: PackTrainable | None = None) -> bytes:
     """What a worker saves."""
-    trainable = PackTrainable.__new__(PackTrainable)
-    trainable._seconds = {KEY: saved["seconds"]}
+    trainable = worker() if of is None else of
+    trainable._seconds[KEY] = saved["seconds"]
     return trainable._saved(KEY, saved["training"])
 
 
@@ -175,6 +184,23 @@ def test_a_checkpoint_is_continued_as_it_was_saved_or_named_as_damaged() -> None
         damaged[place] ^= 1 << rng.randrange(8)
         training, seconds, notices = load_bytes(bytes(damaged))
         assert (training.step, seconds, list(notices)) == (0, 0.0, [KEY]), place
+
+
+def test_a_row_tells_whether_its_run_was_begun_elsewhere() -> None:
+    saved = saved_state(50)
+
+    def told_by(one: PackTrainable, checkpoint: bytes) -> list[str]:
+        one._load(RunOrder(key=KEY, spec={}, checkpoint=checkpoint), SPEC, "cpu")
+        return one._placed(RunReport(), KEY).versions.split()
+
+    here, pack = worker(), worker(pack_size=3)
+    assert told_by(here, checkpoint_of(saved)) == versions().split()
+    assert told_by(pack, checkpoint_of(saved)) == [*versions().split(), ELSEWHERE]
+    back = worker()
+    assert told_by(back, checkpoint_of(saved, pack)) == [*versions().split(), ELSEWHERE], "it was elsewhere before that"
+    buffer = io.BytesIO()
+    torch.save(saved, buffer)
+    assert told_by(worker(pack_size=3), buffer.getvalue()) == versions().split(), "older checkpoints do not say"
 
 
 def test_a_cut_checkpoint_is_named_as_damaged() -> None:
