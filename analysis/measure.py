@@ -29,7 +29,7 @@ from analysis.trained import ParentError, most_bytes, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import QUIET_SECONDS, format_seconds, is_live, say
-from orchestrator.command.reading import check_named, check_runs, open_store
+from orchestrator.command.reading import check_named, check_runs, check_used, open_store
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.last_words import last_words
 from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
@@ -153,6 +153,8 @@ def measure_missing(
     kinds = {path: kind for path, task in load_all(tasks).items() if (kind := measured_as(task)) is not None}
     opened = open_store(store, read_only=True)
     with MeasureTable(store) as table, opened as results:
+        if not follow:
+            check_used("--store", str(store), results)
         job = _Job(table, outcome, console, {path: path for path in registry.TASKS} | kinds)
         job.look(results)
         kept = table.with_weights()

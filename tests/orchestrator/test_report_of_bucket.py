@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis import measure
 from analysis.report.__main__ import app
 from analysis.report.build import LOOK_EVERY, Builder
 from orchestrator.command.cli import run
@@ -44,6 +45,12 @@ def test_a_bucket_that_no_study_has_written_to_is_a_mistake(
     told = f"error: {option} '{uri}-typo' has no runs: give the folder that a study wrote to\n"
     assert capsys.readouterr() == ("", told)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_bucket_that_is_mistyped_is_not_measured(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(measure.app, ["--store", f"{uri}-typo"]) == 2
+    told = f"error: --store '{uri}-typo' has no runs: give the folder that a study wrote to\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_a_study_in_a_bucket_that_has_asked_and_has_no_run_yet_has_a_page(uri: str, tmp_path: Path) -> None:
