@@ -426,12 +426,14 @@ class TestPowerLaw:
 
     def test_a_lowest_count_that_passes_is_taken_without_any_luck_whatever_its_walk_tried(self) -> None:
         def law(tried: object) -> PowerLaw:
-            lowest = [line(8, s, 1.0, verdict="minimum", tried=tried) for s in range(3)]
-            larger = [line(N, s, N / 8 * (2 + s), N / 8 * (2 + s) - 1, tried=None) for N in (16, 32) for s in range(3)]
+            lowest = [line(N, s, 2 * N, fixed=2 * N, verdict="minimum", tried=tried) for N in (8, 16) for s in range(3)]
+            larger = [line(32, s, 70 + 9 * s, lower=65 + 9 * s, fixed=64, tried=()) for s in range(3)]
             return fit_power_law(frame(*lowest, *larger))
 
-        known, alone = law(((1, True), (2, True))), law(None)
-        assert (known.lower, known.upper) == (pytest.approx(alone.lower), pytest.approx(alone.upper))
+        known, alone = law(((0, True), (2, True))), law(())
+        assert known.sizes == 3
+        assert known.lower is not None
+        assert (known.lower, known.upper) == (alone.lower, alone.upper)
 
     def test_a_lowest_count_that_passes_hides_what_is_below_also_where_a_larger_one_misses(self) -> None:
         ends = {"verdict": "non-monotone", "fixed_images": 0, "tried": ((10, True), (20, False), (32, True))}

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from optuna.exceptions import ExperimentalWarning
+from optuna.trial import FrozenTrial, create_trial
 
+from analysis import importance
 from analysis.importance import shares_of
 from orchestrator.searches import Rows
 from orchestrator.searches.objective import Objective
@@ -125,6 +127,20 @@ def test_nothing_is_told_of_few_trials_or_one_setting_or_where_all_came_out_alik
     assert shares((LR,), lambda run: run.lr) == {}
     assert shares((LR, WIDTH), lambda _: 0.5) == {}
     assert shares((LR, WIDTH), lambda run: 1.0 + 1e-16 * run.width) == {}, "no float tells them apart"
+
+
+def test_of_many_trials_some_are_taken_from_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, rows = searched((LR, WIDTH), lambda run: math.exp(5 * (run.width > 72)), 60)
+    taken = list[float]()
+
+    def create(**about: Any) -> FrozenTrial:
+        taken.append(about["value"])
+        return create_trial(**about)
+
+    monkeypatch.setattr(importance, "MOST_TRIALS", 30)
+    monkeypatch.setattr(importance, "create_trial", create)
+    shares_of(search, rows)
+    assert taken == [math.log(trial.scores[0]) for trial in search.finished_trials(rows)][::2]
 
 
 def test_the_same_rows_have_the_same_shares_and_nothing_warns() -> None:

@@ -349,6 +349,10 @@ class TestCurves:
         assert flipped[0].rule.flips
         assert thresholds(flipped) == thresholds(answer(brackets, late_above(120, 60), "budget"))
 
+    def test_audits_known_of_one_size_support_no_other_of_its_curve(self) -> None:
+        brackets = [*study((16,), audits=NEEDED), *study((24,))]
+        assert {r.lower_ended for r in answer(brackets, late_above(200, 60), "auto")} == {BUDGET}
+
     def test_a_study_of_many_thresholds_supports_the_rule_by_itself(self) -> None:
         brackets = [bracket(seed=seed, audits=NEEDED - 8) for seed in range(40)]
         results = answer(brackets, late_above(100, 100), "auto")

@@ -957,14 +957,15 @@ def test_the_end_of_a_launch_removes_the_checkpoints_of_its_finished_runs(tmp_pa
     specs = [RunSpec(task="a:B", dataset="d", N=8, data_count=count, seed=0) for count in range(5)]
     rows = [make_row(spec, task_version="1", fixed_count=0, status="missed", reason="budget") for spec in specs]
     finished, begun, again, elsewhere, of_others = (row["key"] for row in rows)
+    crashed = make_row(specs[0].to_the_end(), task_version="1", fixed_count=0, status="failed", reason="exception", error="no")
     with ResultStore(tmp_path) as store, ResultStore(tmp_path) as other:
-        store.append([row for row in rows if row["key"] != begun])
-        for row in rows:
+        store.append([crashed, *(row for row in rows if row["key"] != begun)])
+        for row in (crashed, *rows):
             store.save_checkpoint(row["key"], b"half-way")
         assert other.claim(elsewhere)
         known = Rows(row for row in store.rows() if row["key"] != of_others)
         launch._drop_checkpoints(store, known, lambda spec: False, lambda key: key == again)
-        assert store.with_checkpoints() == {begun, again, elsewhere, of_others}
+        assert store.with_checkpoints() == {begun, again, elsewhere, of_others, crashed["key"]}
         assert other.claim(finished)
 
 

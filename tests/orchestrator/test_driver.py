@@ -207,6 +207,7 @@ Considered workers: [
 Selected to kill: (Actor(d340): job ID=01, task name=PackTrainable.__init__, pid=12, actual memory used=2.28GB, worker ID=a02c)
 ]"""
 LOST = ObjectLostError("ab" * 28, None, "")
+BOTH = "10.0.0.1", "10.0.0.2"
 
 
 class Calling:
@@ -241,11 +242,12 @@ def fit_once(
 @pytest.mark.parametrize(
     ("error", "alive", "lost"),
     [
-        (OutOfMemoryError(KILLED.replace("10.0.0.1", "10.0.0.2")), ("10.0.0.1", "10.0.0.2"), "12"),
+        (OutOfMemoryError(KILLED.replace("10.0.0.1", "10.0.0.2")), BOTH, "12"),
+        (OutOfMemoryError(KILLED.replace("10.0.0.1", "10.0.0.2").replace("pid=12", "pid=123")), BOTH, "11 12 13"),
         (LOST, ("10.0.0.1",), "12"),
         (LOST, ("10.0.0.2",), "11 13"),
-        (OutOfDiskError("it is full"), ("10.0.0.1", "10.0.0.2"), "11 12 13"),
-        (OutOfMemoryError(KILLED), ("10.0.0.1", "10.0.0.2"), "11 12 13"),
+        (OutOfDiskError("it is full"), BOTH, "11 12 13"),
+        (OutOfMemoryError(KILLED), BOTH, "11 12 13"),
     ],
 )
 def test_a_failed_call_that_tune_does_not_expect_costs_only_the_worker_that_died(
