@@ -36,10 +36,16 @@ BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.inde
 of_file = $$(sed -n "s/^ *$(1): *[\"']\{0,1\}\([^\"'[:space:]]*\).*/\1/p" "$$CLUSTER" | head -n 1)
 # Ends a recipe if one of these is a link: what it leads to is none of the store.
 no_links = for path in $(1); do test ! -L "$$path" || { echo "$$path is a link: remove it" >&2; exit 2; }; done
-# How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay. But
-# weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no store to merge.
-into_results = mkdir -p results && { test ! -d $(1)/runs || $(2)/python -m orchestrator.merge $(1) results; } \
-	&& rsync --archive --ignore-existing $(BESIDE_ROWS) $(1)/ results/ \
+# The store as it is now, as links in its `.tmp`, which a study beside it does not change. Rows come first, as each was written after
+# its weights. rsync ends with 24 if files were removed meanwhile, such as checkpoints of runs that have ended.
+take = $(call no_links,results/.tmp) && rm -rf results/.tmp/taken && mkdir -p results/.tmp/taken \
+	&& { test ! -d results/runs || rsync --archive --link-dest=../.. results/runs results/.tmp/taken/ || test $$? = 24; } \
+	&& { rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/taken/ || test $$? = 24; }
+# How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, after their weights, and of other files the newer
+# ones stay. But weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no
+# store to merge.
+into_results = mkdir -p results && rsync --archive --ignore-existing $(BESIDE_ROWS) $(1)/ results/ \
+	&& { test ! -d $(1)/runs || $(2)/python -m orchestrator.merge $(1) results; } \
 	&& rsync --archive --update $(BESIDE_ROWS) --exclude=/weights --exclude=/measures $(1)/ results/ && rm -r $(1)
 
 .PHONY: help setup scaling tune regularization encodings geometry tuning rotation generative paper report up submit logs fetch send down check test deep \
@@ -94,16 +100,21 @@ logs: $(VENV)/.installed-cluster ## follow it; JOB=scaling
 	@logs=$$($(BIN)/python -c '$(LOGS_OF_JOB)') && $(BIN)/ray exec "$$CLUSTER" "$$logs"
 
 fetch: $(VENV)/.installed-cluster ## add the results of the head to those here, at any time
+	@$(BIN)/ray exec "$$CLUSTER" 'cd ~/sweep && $(take)'
 	@$(call no_links,results/.tmp)
 	@rm -rf results/.tmp/fetched && mkdir -p results/.tmp/fetched
-	@rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/fetched/
-	@$(BIN)/ray rsync-down "$$CLUSTER" '~/sweep/results/' results/.tmp/fetched/
+	@rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/fetched/ || test $$? = 24
+	@$(BIN)/ray rsync-down "$$CLUSTER" '~/sweep/results/.tmp/taken/' results/.tmp/fetched/
 	@$(call into_results,results/.tmp/fetched,$(BIN))
+	@$(BIN)/ray exec "$$CLUSTER" 'rm -rf ~/sweep/results/.tmp/taken'
 
-send: $(VENV)/.installed-cluster ## add the results that are here to those of the head
+send: $(VENV)/.installed-cluster ## add the results that are here to those of the head, at any time
+	@test -d results || { echo "there is no folder results here to send" >&2; exit 2; }
+	@$(take)
 	@$(BIN)/ray exec "$$CLUSTER" 'cd ~/sweep && $(call no_links,results/.tmp results/.tmp/sent) && mkdir -p results/.tmp/sent'
-	@$(BIN)/ray rsync-up "$$CLUSTER" results/ '~/sweep/results/.tmp/sent/'
+	@$(BIN)/ray rsync-up "$$CLUSTER" results/.tmp/taken/ '~/sweep/results/.tmp/sent/'
 	@$(BIN)/ray exec "$$CLUSTER" 'cd ~/sweep && $(call into_results,results/.tmp/sent,.venv/bin)'
+	@rm -rf results/.tmp/taken
 
 down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
 	@$(BIN)/ray down --yes "$$CLUSTER"

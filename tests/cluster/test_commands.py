@@ -27,7 +27,10 @@ match words:
     case ["exec", _, command]:
         sys.exit(subprocess.run(["bash", "-c", command], env=os.environ | {{"HOME": head}}).returncode)
     case ["rsync-down", _, source, target]:
-        subprocess.run([*copy, source.replace("~", head), target], check=True)
+        source = source.replace("~", head)
+        subprocess.run([*copy, "--exclude=/runs", source, target], check=True)
+        subprocess.run(os.environ.get("MEANWHILE", "true"), shell=True, check=True)  # a study goes on there
+        subprocess.run([*copy, source, target], check=True)
     case ["rsync-up", _, source, target]:
         subprocess.run([*copy, source, target.replace("~", head)], check=True)
     case ["get-auth-token", "--generate"]:
@@ -48,6 +51,9 @@ match words:
 """
 STUDY = f"""#!{sys.executable}
 import json, os, pathlib, sys
+if "orchestrator.merge" in sys.argv:
+    weights = pathlib.Path("results", "weights")
+    pathlib.Path(os.environ["SAID"] + ".weights").write_text(json.dumps([file.name for file in weights.glob("*")]))
 if "orchestrator.merge" in sys.argv or "-c" in sys.argv:
     os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
 pathlib.Path(os.environ["SAID"]).write_text(json.dumps([os.getcwd(), *sys.argv[1:]]))
@@ -305,6 +311,33 @@ def test_of_a_run_that_ended_on_both_sides_each_keeps_its_row_weights_and_measur
 
 
 @copies
+def test_a_fetch_beside_a_study_brings_no_row_before_its_weights(cluster: Cluster, tmp_path: Path) -> None:
+    here, there = cluster.stores
+    add(there, 1)
+    for name in ("weights/first.safetensors", "checkpoints/ended.pt", "scaling/scaling.csv"):
+        (there / name).parent.mkdir(exist_ok=True)
+        (there / name).write_text("w")
+    add(tmp_path / "later", 1, 2)
+    later = f"cp {tmp_path}/later/runs/* runs; touch weights/second.safetensors; rm checkpoints/ended.pt"
+    cluster.environment["MEANWHILE"] = f"cd {there}; {later}"
+    cluster.make("fetch")
+    assert seeds(here) == [1]
+    assert json.loads(Path(f"{cluster.said}.weights").read_text()) == ["first.safetensors"], "they are there before the rows"
+    assert (here / "checkpoints" / "ended.pt").exists()
+    assert list((there / ".tmp").iterdir()) == []
+    cluster.environment["MEANWHILE"] = "true"
+    cluster.make("fetch")
+    assert seeds(here) == [1, 2]
+    assert (here / "weights" / "second.safetensors").exists()
+
+
+@copies
+def test_there_must_be_results_to_send(cluster: Cluster) -> None:
+    made = cluster.tried("send")
+    assert (made.returncode, made.stderr.splitlines()[0]) == (2, "there is no folder results here to send")
+
+
+@copies
 def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
     here, there = cluster.stores
     there.mkdir()
@@ -315,11 +348,14 @@ def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
 
 
 @copies
-@pytest.mark.parametrize(("target", "link"), [("fetch", ".tmp"), ("send", ".tmp"), ("send", ".tmp/sent")])
+@pytest.mark.parametrize(
+    ("target", "link", "there"),
+    [*((target, ".tmp", there) for target in ("fetch", "send") for there in (False, True)), ("send", ".tmp/sent", True)],
+)
 def test_nothing_is_removed_or_written_where_a_link_of_a_store_leads(
-    cluster: Cluster, tmp_path: Path, target: str, link: str
+    cluster: Cluster, tmp_path: Path, target: str, link: str, there: bool
 ) -> None:
-    store = cluster.stores[target == "send"]
+    store = cluster.stores[there]
     thesis = tmp_path / "mine" / "fetched" / "thesis.txt"
     thesis.parent.mkdir(parents=True)
     thesis.write_text("years")
