@@ -4,12 +4,14 @@ map (paper figures 2, 4d and 11 to 14)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis.figures.panels import (
     DECODER_NAMES,
@@ -21,6 +23,7 @@ from analysis.figures.panels import (
     box_of,
     draw_box,
     draw_map,
+    legend_below,
     lines_by_layer,
 )
 from analysis.figures.style import COLOURS
@@ -30,6 +33,10 @@ DATASET_NAMES = {"bumps": "bumps", "stripes+bumps": "stripes + bumps"}
 DATASET_COLOURS = {"bumps": COLOURS[1], "stripes+bumps": COLOURS[0]}
 LEAST_R2 = -1.0
 """Lower end of the axis of R^2, which has none."""
+BELOW: dict[str, Any] = {"marker": "v", "ms": 4}
+"""Of the means that lie under it."""
+ACROSS = 6
+"""Depths in a line of a legend."""
 MOST_NAMED = 8
 """Layers that an axis names between its first and its last one."""
 WIDE, NARROW = 1.3, 0.85
@@ -97,15 +104,14 @@ def draw_volume_gap(table: pd.DataFrame) -> Figure:
         axes_row[0].set_ylabel("OOD minus ID,\n" + r"mean $\log_{10}$ volume", fontsize=SMALL)
     for axes in grid[-1]:
         axes.set_xlabel("layer", fontsize=SMALL)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
+    legend_below(figure, DATASET_NAMES.values(), len(DATASET_NAMES))
     return figure
 
 
 def draw_by_layer(table: pd.DataFrame) -> Figure:
     """R^2 of the linear probe, judged on ID and on OOD positions, and the factorization metric against the layer, without the
     image, which is the last one measured: a line per depth, a column per data set, decoder and code (figures 2a to d, 11 to
-    14)."""
+    14). A mean of R^2 under LEAST_R2 is a triangle at the lower edge."""
     image = table.groupby(["dataset", "decoder", "encoding", "depth"])["layer"].transform("max")
     columns = list(groups(table[table["layer"] < image]))
     depths = sorted(set(table["depth"]))
@@ -125,12 +131,23 @@ def draw_by_layer(table: pd.DataFrame) -> Figure:
             if quantity == "r2_id":
                 axes.set_title(title, fontsize=SMALL)
         axes_row[0].set_ylabel(name, fontsize=SMALL)
+    are_below = [_mark_below(axes) for axes in grid[:2].flat]
     for axes in grid[:2, 0]:
         axes.set_ylim(bottom=max(axes.get_ylim()[0], LEAST_R2))
     for axes in grid[-1]:
         axes.set_xlabel("layer", fontsize=SMALL)
-    grid[-1, 0].legend(fontsize=SMALL, frameon=False)
+    told = Line2D([], [], color="0.3", ls="none", **BELOW, label=f"mean below {LEAST_R2:g}")
+    legend_below(figure, [f"depth {depth}" for depth in depths], ACROSS, [told] * any(are_below))
     return figure
+
+
+def _mark_below(axes: Axes) -> bool:
+    """Mark the points of lines that lie under LEAST_R2; whether there are any."""
+    points = [(line, *np.asarray(line.get_data(), float)) for line in axes.lines]
+    under = [(line, x[y < LEAST_R2]) for line, x, y in points if (y < LEAST_R2).any()]
+    for line, x in under:
+        axes.plot(x, [LEAST_R2] * len(x), ls="none", color=line.get_color(), clip_on=False, zorder=3, **BELOW)
+    return bool(under)
 
 
 def groups(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

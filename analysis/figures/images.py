@@ -31,17 +31,20 @@ from analysis.figures.style import COLOURS
 CROSS = COLOURS[1]
 FAINT = 0.5
 """Exponent of the grey scale of pictures: a hundredth of a bump is drawn as a tenth."""
+EDGE = 1.15
+"""At least this factor lies between the error of the blank image and the ends of the scale, where its line is hard to see."""
 PICTURE, BESIDE = 0.62, 0.9
 """Inches of a picture with its title, and of the scale beside pictures."""
 
 
 def draw_errors(table: pd.DataFrame) -> Figure:
-    """Error at every position: decoders down, encodings across, one colour scale (paper figures 1b, c)."""
+    """Error at every position: decoders down, encodings across, one colour scale, which includes the error of the blank image
+    (paper figures 1b, c)."""
     encodings, decoders = _encodings(table), _decoders(table)
     maps = {(d, e): array_of(table, "mse_map", decoder=d, encoding=e) for d in decoders for e in encodings}
-    everything = np.stack(list(maps.values()))
-    above = everything[everything > 0] if everything.any() else values_of(table, "blank_mse")
-    norm = LogNorm(above.min(), above.max())
+    everything, blank = np.stack(list(maps.values())), values_of(table, "blank_mse")[0]
+    errors = np.append(everything, [blank / EDGE, blank * EDGE])
+    norm = LogNorm(errors[errors > 0].min(), errors[errors > 0].max())
     (low, high), N = box_of(table), everything.shape[-1]
     figure = Figure(figsize=(0.9 + PAGE / 4.5 * len(encodings), 0.35 + 1.75 * len(decoders)), layout="constrained")
     grid = figure.subplots(len(decoders), len(encodings), squeeze=False)
@@ -51,16 +54,16 @@ def draw_errors(table: pd.DataFrame) -> Figure:
         ticks = sorted({0, low, high, N - 1})
         axes.set_xticks(ticks, [str(t) for t in ticks], fontsize=SMALL)
         axes.set_yticks(ticks, [str(t) for t in ticks], fontsize=SMALL)
-        errors = [values_of(table, f"{region}_mse", decoder=decoder, encoding=encoding).mean() for region in ("id", "ood")]
+        means = [values_of(table, f"{region}_mse", decoder=decoder, encoding=encoding).mean() for region in ("id", "ood")]
         axes.set_title(
-            f"{DECODER_NAMES[decoder]}, {ENCODING_NAMES[encoding]}\nID {errors[0]:.1e}, OOD {errors[1]:.1e}", fontsize=SMALL
+            f"{DECODER_NAMES[decoder]}, {ENCODING_NAMES[encoding]}\nID {means[0]:.1e}, OOD {means[1]:.1e}", fontsize=SMALL
         )
     for axes in grid[-1]:
         axes.set_xlabel("x (px)", fontsize=SMALL)
     for axes in grid[:, 0]:
         axes.set_ylabel("y (px)", fontsize=SMALL)
     bar = figure.colorbar(shown, ax=grid, shrink=0.9, pad=0.16 / len(encodings))  # a title is wider than its panel
-    bar.ax.axhline(values_of(table, "blank_mse")[0], color="white", lw=1.2)
+    bar.ax.axhline(blank, color="white", lw=1.2)
     bar.ax.tick_params(labelsize=SMALL, which="both")
     bar.set_label("MSE (white line: blank image)", fontsize=SMALL)
     return figure

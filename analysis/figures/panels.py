@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from trainables.heldout import box_bounds
@@ -88,17 +90,26 @@ def draw_map(axes: Axes, image: np.ndarray, **style: Any) -> AxesImage:
 def bands(
     axes: Axes, x: Sequence[float] | np.ndarray, values_by_seed: np.ndarray, colour: str, label: str = "", **style: Any
 ) -> None:
-    """The mean over the seeds (seeds, len(x)) as a line, and their range as a band."""
-    axes.fill_between(x, values_by_seed.min(axis=0), values_by_seed.max(axis=0), color=colour, alpha=0.2, lw=0)
-    axes.plot(x, values_by_seed.mean(axis=0), **{"color": colour, "marker": "o", "ms": 3, "lw": 1.3, "label": label, **style})
+    """The mean over the seeds (seeds, len(x)) as a line, and their range as a band: at each x of those that are not NaN, and a
+    gap where all are."""
+    seeds = pd.DataFrame(values_by_seed)
+    axes.fill_between(x, seeds.min(), seeds.max(), color=colour, alpha=0.2, lw=0)
+    axes.plot(x, seeds.mean(), **{"color": colour, "marker": "o", "ms": 3, "lw": 1.3, "label": label, **style})
 
 
 def lines_by_layer(axes: Axes, table: pd.DataFrame, quantity: str, colour: str, label: str) -> None:
-    """`bands` of a quantity against the layer; a layer that not every seed has is left out."""
-    by_seed = table[table["quantity"] == quantity].pivot_table("value", "seed", "layer").dropna(axis=1)
-    if by_seed.empty:
+    """`bands` of a quantity against the layer; nothing where no seed has it."""
+    by_seed = table[table["quantity"] == quantity].pivot_table("value", "seed", "layer", dropna=False)
+    if not by_seed.notna().any(axis=None):
         return
     bands(axes, by_seed.columns.to_numpy(float), by_seed.to_numpy(), colour, label)
+
+
+def legend_below(figure: Figure, labels: Iterable[str], across: int, more: Sequence[Line2D] = ()) -> None:
+    """A legend below the panels, of those of these labels that any panel has, in their order; then of further handles."""
+    handles = {label: one for axes in figure.axes for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    shown = [handles[label] for label in labels if label in handles]
+    figure.legend(handles=[*shown, *more], loc="outside lower center", ncols=across, fontsize=SMALL, frameon=False)
 
 
 def seed_points(axes: Axes, x: float, values: np.ndarray, colour: str, mean: bool = True, **style: Any) -> None:

@@ -21,6 +21,7 @@ PASSED: dict[str, Any] = {"color": "black", "ms": 4.5}
 MISSED: dict[str, Any] = {"color": "black", "mfc": "none", "ms": 7}
 """Of the share of all factors. One that lies over the other leaves both to be seen."""
 LEAST: dict[str, Any] = {"color": "0.4", "lw": 0.9}
+AT_MOST: dict[str, Any] = {**LEAST, "ls": "--"}
 BAND: dict[str, Any] = {"color": "0.88"}
 
 
@@ -28,7 +29,7 @@ def draw(answer: Answer) -> Figure:
     """A panel for each faint factor: by its contrast, the share of pictures at the farthest level in which both judges read all
     factors right (dots, filled if the run has passed, larger and open if it has missed), and in which they read each factor
     right (a line for each seed). The vertical line is the least contrast, and the band its interval, or its bracket where there
-    is one seed."""
+    is one seed. Where seeds pass at the lowest contrast, so that less may do, the line is dashed and has no band."""
     factors = answer.factors.to_dict("records")
     figure = Figure(figsize=(3.1 * max(1, len(factors)) + 0.4, 3.3), layout="constrained")
     panels = figure.subplots(1, max(1, len(factors)), sharey=True, squeeze=False)[0]
@@ -41,10 +42,13 @@ def draw(answer: Answer) -> Figure:
     ]
     colours = dict(zip(FACTORS, COLOURS, strict=False))
     handles += [Line2D([], [], color=colours[f], marker=MARKERS[f], ms=4, lw=1, label=f"{f} alone") for f in FACTORS]
-    if any(not math.isnan(row["contrast"]) for row in factors):
+    known = [row for row in factors if not math.isnan(row["contrast"])]
+    if any(not math.isnan(row["lower"]) for row in known):
         handles.append(Line2D([], [], **LEAST, label="least contrast"))
     if answer.band:
         handles.append(Patch(**BAND, label=f"its {answer.band}"))
+    if any(math.isnan(row["lower"]) for row in known):
+        handles.append(Line2D([], [], **AT_MOST, label="least contrast: at most this"))
     in_a_line = 4 if len(factors) > 1 else 2
     figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=7, frameon=False)
     return figure
@@ -65,8 +69,9 @@ def _draw_factor(axes: Axes, answer: Answer, row: dict[str, object]) -> None:
         axes.axvspan(lower, min(upper, 1.05), **BAND, zorder=0)
     title = f"{name} faint"
     if not math.isnan(least):
-        axes.axvline(least, **LEAST)
-        title += f": from {least:.3g} on"
+        less_may_do = math.isnan(lower)
+        axes.axvline(least, **(AT_MOST if less_may_do else LEAST))
+        title += f": from {'at most ' * less_may_do}{least:.3g} on"
     axes.set_title(title, fontsize=9)
     low, high = map(float, answer.settings["between"])
     axes.set_xscale("log")

@@ -66,8 +66,8 @@ def draw(answer: Answer) -> Figure:
 
 
 def draw_settings(answer: Answer) -> Figure | None:
-    """A panel per searched setting: its values against the first objective, trials in the colour of their order. None while no
-    trial is complete."""
+    """A panel per searched setting, for the first MOST_PANELS: its values against the first objective, trials in the colour of
+    their order. None while no trial is complete."""
     complete = answer.trials[answer.trials[answer.aims[0].name].notna()]
     names = list(answer.names)[:MOST_PANELS]
     if complete.empty:
@@ -85,6 +85,8 @@ def draw_settings(answer: Answer) -> Figure | None:
     ticks = MaxNLocator(6, integer=True) if complete["number"].nunique() > 1 else FixedLocator(complete["number"].unique())
     bar = figure.colorbar(order, ax=panels, label="trial", ticks=ticks, aspect=14 * lines)
     bar.ax.tick_params(labelsize=8)
+    if left := len(answer.names) - len(names):
+        figure.supxlabel(f"the first {MOST_PANELS} settings; {left} more are in the table", fontsize=8, color="0.4")
     turn_words(figure, worded)
     return figure
 

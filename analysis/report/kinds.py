@@ -164,10 +164,13 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
         f"what a generator draws right at level {answer.level} as one factor grows fainter: a line for each seed, filled dots "
         "for runs that passed and larger open ones for those that missed"
     )
-    if answer.factors["contrast"].notna().any():
+    known = answer.factors[answer.factors["contrast"].notna()]
+    if len(known):
         what += "; the vertical line is the least contrast"
     if answer.band:
         what += f", the band its {answer.band}"
+    if known["lower"].isna().any():
+        what += "; where the line is dashed, the least contrast is at most this"
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),
         Sheet("runs", "every generator, at its last look", answer.runs, ("key",), COUNTS),
@@ -219,7 +222,7 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
         pictures.append(Picture("search", _searched(answer), lambda: draw(answer)))
         if answer.trials[answer.aims[0].name].notna().any():
             drawn: Any = partial(draw_settings, answer)
-            pictures.append(Picture("settings", "every searched setting against the objective", drawn))
+            pictures.append(Picture("settings", "searched settings against the objective", drawn))
     return Told(
         question,
         title_of(question),

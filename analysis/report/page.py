@@ -112,7 +112,8 @@ class Report:
         """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page.
 
         Args:
-            known: studies as they were shown before, by id. What was drawn of the same runs for the same caption is kept.
+            known: studies as they were shown before, by id. What was drawn of the same runs, with the same answer, tables and
+                caption, is kept.
             unread: how many questions could not be asked again.
             say: is given what is judged or drawn next.
         """
@@ -135,8 +136,9 @@ class Report:
             say(f"drawing study {place + 1} of {len(told)}: {one.title}", place, len(told))
             finished = {key: runs[key]["finished_at"] for key in one.keys & runs.keys()}
             before = known.get(one.id)
-            same = before.pictures if before is not None and before.finished == finished else ()
-            kept = {(drawn.name, drawn.alt): drawn for drawn in same if not drawn.error}
+            kept = dict[tuple[str, str], Drawn]()
+            if before is not None and before.finished == finished and _says_the_same(before.told, one):
+                kept = {(drawn.name, drawn.alt): drawn for drawn in before.pictures if not drawn.error}
             pictures = [replace(picture, name=f"{one.id}-{picture.name}") for picture in one.pictures]
             studies.append(StudyPart(one, [kept.get((p.name, p.alt)) or draw(p) for p in pictures], finished))
         hours = sum(run["seconds"] for run in results.runs) / 3600
@@ -248,6 +250,14 @@ class Report:
             }
             for claim, finding, _ in self.sections
         ]
+
+
+def _says_the_same(one: Told, other: Told) -> bool:
+    """Whether answer and tables are the same. They change with measures of runs that are otherwise the same."""
+    before, now = ({sheet.name: sheet.table for sheet in told.sheets} for told in (one, other))
+    if list(one.lines) != list(other.lines) or before.keys() != now.keys():
+        return False
+    return all(table.equals(before[name]) for name, table in now.items())
 
 
 def clear(folder: Path, names: re.Pattern[str], but: Collection[str]) -> None:

@@ -158,6 +158,78 @@ def test_probe_and_factorization_have_a_line_per_depth_and_a_column_per_code() -
     assert curves(shown[5])["depth 4"][1] == pytest.approx([0.89] * 6)
 
 
+def legend_of(figure: Figure) -> list[str]:
+    """The words of the only legend."""
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_means_below_the_axis_of_probes_are_marked_at_its_lower_edge() -> None:
+    table = pd.DataFrame(
+        [
+            row
+            for seed, depth in product((0, 1), (2, 4))
+            for row in rows(
+                run(seed, depth),
+                range(-1, depth + 2),
+                r2_id=lambda _: 0.9,
+                r2_ood=lambda layer, depth=depth, seed=seed: 0.5 - 2.0 * max(0, layer) * (depth == 4) - 0.1 * seed,
+                factorization=lambda _: 0.9,
+            )
+        ]
+    )
+    figure = draw_by_layer(table)
+    check_room(figure)
+    shown = panels(figure)
+    below = [line for axes in shown for line in axes.lines if line.get_marker() == "v"]
+    [depth_4] = [line for line in shown[1].lines if line.get_label() == "depth 4"]
+    assert [line.axes for line in below] == [shown[1]]
+    assert (list(below[0].get_xdata()), list(below[0].get_ydata())) == ([1, 2, 3, 4], [LEAST_R2] * 4)
+    assert below[0].get_color() is depth_4.get_color()
+    assert legend_of(figure) == ["depth 2", "depth 4", "mean below -1"]
+    without = draw_by_layer(table[table["depth"] == 2])
+    assert legend_of(without) == ["depth 2"]
+
+
+def test_a_legend_names_what_any_panel_shows() -> None:
+    def unless(is_missing: bool) -> Any:
+        return lambda _: np.nan if is_missing else 0.5
+
+    table = pd.DataFrame(
+        [
+            row
+            for depth, dataset, encoding in product((2, 4), ("bumps", "stripes+bumps"), ("bump", "ramp"))
+            for row in rows(
+                run(0, depth, dataset=dataset, encoding=encoding),
+                range(-1, depth + 2),
+                volume_id=lambda _: 1.0,
+                volume_ood=unless(depth == 2 and dataset == "bumps"),
+                **dict.fromkeys(("r2_id", "r2_ood", "factorization"), unless(depth == 2 and dataset == "bumps")),
+            )
+        ]
+    )
+    assert legend_of(draw_volume_gap(table)) == ["bumps", "stripes + bumps"]
+    assert legend_of(draw_by_layer(table)) == ["depth 2", "depth 4"]
+    table["value"] = table["value"].where((table["dataset"] != "bumps") | (table["depth"] != 4))
+    assert legend_of(draw_volume_gap(table)) == ["stripes + bumps"], "nothing is known of the others"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_layer_that_some_seeds_lack_has_the_mean_and_the_range_of_the_others() -> None:
+    def striped(seed: int) -> Any:
+        return lambda layer: np.nan if layer == 2 or (seed, layer) == (2, 3) else 0.1 * layer + 0.2 * seed
+
+    made = [row for seed in (0, 1, 2) for row in rows(run(seed), range(5), striped=striped(seed), additive=lambda _: 0.5)]
+    axes = draw_striped(pd.DataFrame(made)).axes[0]
+    at, means = curves(axes)["10 bumps"]
+    assert at == [0, 1, 2, 3, 4]
+    assert means == pytest.approx([0.2, 0.3, np.nan, 0.4, 0.6], nan_ok=True)
+    ends = [path.get_extents() for path in axes.collections[0].get_paths()]
+    assert [(end.x0, end.x1, end.y0, end.y1) for end in ends] == [
+        pytest.approx((0, 1, 0, 0.5)), pytest.approx((3, 4, 0.3, 0.8)),
+    ]  # fmt: skip
+
+
 def test_a_unit_is_drawn_with_its_two_marginals_and_their_share() -> None:
     pixel = 6.0 * ((X == 5) & (Y == 7))
     figure = Figure()

@@ -77,6 +77,23 @@ def test_errors_share_a_scale_and_have_the_box_dashed(encodings: pd.DataFrame) -
 
 
 @pytest.mark.slow(1)
+@pytest.mark.parametrize("times", [1e-3, 1.0, 1e3])
+def test_the_blank_image_has_a_line_inside_the_scale_of_errors(times: float, encodings: pd.DataFrame) -> None:
+    found = encodings[encodings["encoding"] == "one-hot"].copy()
+    found.loc[found["quantity"] == "blank_mse", "value"] *= times
+    figure = figures.draw_errors(found)
+    bar = figure.axes[-1]
+    [line] = [one for one in bar.lines if one.get_color() == "white"]
+    [blank] = set(found.loc[found["quantity"] == "blank_mse", "value"])
+    assert set(line.get_ydata()) == {blank}
+    low, high = bar.get_ylim()
+    assert low < blank < high
+    [of_maps] = limits(figure)
+    assert of_maps == pytest.approx((low, high))
+    assert bar.get_ylabel() == "MSE (white line: blank image)"
+
+
+@pytest.mark.slow(1)
 def test_a_decoder_without_any_error_has_its_figure_too(encodings: pd.DataFrame) -> None:
     figure = figures.draw_errors(encodings[encodings["encoding"] == "bump"])
     assert maps(figure)[0].images[0].get_array().max() == 0

@@ -16,10 +16,19 @@ from matplotlib.image import imread
 from analysis import generators
 from analysis.figures.objectives import LEVEL_COLOURS, draw_curves, draw_levels
 from analysis.files import write_generators
+from analysis.generators import MEASURE
+from analysis.measures.quantity import Quantity
+from analysis.measures.registry import VERSIONS
 from analysis.objectives import NAMES, Answer
-from tests.analysis.made_objectives import GOOD, LOOKS, answer_of, generator_row, seeds, spec_of
+from analysis.report import papers
+from analysis.report.build import Builder
+from orchestrator.store import MeasureTable, Question, ResultStore, save_question
+from orchestrator.store.measures import encode
+from tests.analysis.made_objectives import DIT, GOOD, LOOKS, answer_of, generator_row, parent_rows, seeds, spec_of, storable
 from tests.conftest import colours
+from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.tiers import CHOOSING
+from trainables.spec import RunSpec
 
 RISING = [0.1 * look for look in range(LOOKS)]
 
@@ -270,3 +279,30 @@ def test_curves_show_what_their_own_claims_ask_of_the_seen_compositions() -> Non
         assert figure.legends[0].get_texts()[-1].get_text() == f"{least:g}, needed of what was seen"
         lines = [line.get_ydata()[0] for axes in figure.axes for line in axes.get_lines() if line.get_linestyle() == ":"]
         assert set(lines) == {least}
+
+
+@pytest.mark.slow(4)
+def test_the_page_draws_the_runs_that_count_once_a_gate_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(papers, "PAPERS", ())
+    rows = [generator_row(one, level2=share) for one, share in zip(seeds(DIT), (0.9, 0.5, 0.1), strict=True)]
+    specs = [RunSpec.from_dict(row) for row in rows]
+    question = Question(
+        study="objectives", task_version=GeneratorTask.version, specs={"runs": specs}, search={}, settings={}
+    )
+    with ResultStore(tmp_path / "store") as store:
+        store.append(storable([*(parent for one in specs for parent in parent_rows(one)), *rows]))
+        save_question(store, question)
+    builder = Builder(str(tmp_path / "store"), tmp_path / "page")
+
+    def texts() -> str:
+        builder.build()
+        return "".join(path.read_text() for path in sorted((tmp_path / "page" / "studies").glob("*.svg")))
+
+    before = texts()
+    assert "no claim counts these runs" in before
+    assert "3 runs that no claim counts" in before
+    with MeasureTable(tmp_path / "store") as table:
+        for key in {row["parents"]["tokenizer"] for row in rows}:
+            found = [Quantity(name, value) for name, value in GOOD.items()]
+            table.save(key, MEASURE, VERSIONS[MEASURE], encode(key, MEASURE, VERSIONS[MEASURE], found, 1.0))
+    assert "no claim counts" not in texts()

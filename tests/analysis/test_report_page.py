@@ -31,7 +31,7 @@ from analysis.report.findings import Condition, Finding, Picture
 from analysis.report.page import Drawn, Part, Report
 from analysis.report.papers import PAPERS
 from analysis.report.runs import CHUNK, MOST_POINTS, RunFiles
-from analysis.report.told import FAILED, Told
+from analysis.report.told import ANSWERED, FAILED, Sheet, Told
 from analysis.results import Results
 from orchestrator.store import Question, ResultStore, StoreError, make_row
 from trainables.settings import spec_fields
@@ -149,6 +149,27 @@ def test_a_figure_of_a_study_is_drawn_again_if_a_run_ended_again_or_it_failed() 
         ["a first", "b"], ["a first", "b", "c"], ["a second", "b"], ["a second"]
     ]  # fmt: skip
     assert [len(report.errors) for report in (first, second, third, last)] == [1, 0, 0, 0]
+
+
+def test_a_figure_of_a_study_is_drawn_again_if_its_answer_or_a_table_is_another_of_the_same_runs() -> None:
+    drawn, reports = list[int](), list[Report]()
+    question = Question(study="scaling", task_version="1", specs={"runs": [RunSpec.from_dict(row(1))]}, search={}, settings={})
+    table = pd.DataFrame([{"key": "a", "gate": "", "share": math.nan}])
+
+    def show(lines: list[str], sheets: list[Sheet]) -> None:
+        picture = Picture("p", "as it was", lambda: drawn.append(len(reports)) or Figure(figsize=(1, 1)))  # type: ignore[func-returns-value]
+        told = Told(question, "t", ANSWERED, "", lines, frozenset([row(1)["key"]]), sheets, [picture])
+        known = {told.id: reports[-1].studies[0]} if reports else {}
+        reports.append(Report.of((), Results([row(1)], pd.DataFrame(columns=["task"])), [told], known=known))
+
+    show(["not known"], [Sheet("runs", "", table)])
+    show(["not known"], [Sheet("runs", "", table.copy())])
+    show(["met"], [Sheet("runs", "", table)])
+    show(["met"], [Sheet("runs", "", table.assign(gate="met"))])
+    show(["met"], [Sheet("runs", "", table.assign(gate="met"))])
+    show(["met"], [Sheet("means", "", table.assign(gate="met"))])
+    show(["met"], [])
+    assert drawn == [0, 2, 3, 5, 6]
 
 
 def test_runs_with_settings_of_their_own_take_no_longer_than_others() -> None:

@@ -79,6 +79,16 @@ def test_an_axis_with_zero_beside_a_range_has_a_label_at_zero_and_three_in_the_r
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
+@pytest.mark.slow(1)
+@pytest.mark.parametrize(("count", "told"), [(12, ""), (14, "the first 12 settings; 2 more are in the table")])
+def test_settings_without_a_panel_are_told_of(count: int, told: str) -> None:
+    names = [f"s{number}" for number in range(count)]
+    figure = draw_settings(answer_of(dict.fromkeys(names, "0..1"), [dict.fromkeys(names, 0.5)] * 3, "mse"))
+    assert figure is not None
+    assert [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()] == names[:12]
+    assert figure.get_supxlabel() == told
+
+
 def test_the_colours_of_trials_are_told_beside_the_panels() -> None:
     depth, word, bar = panels({"depth": "1..3", "kind": "a|b"}, depth=[1, 2, 3], kind=["b", "a", "b"])
     assert bar.get_ylabel() == "trial"

@@ -334,6 +334,31 @@ def test_a_factor_that_always_composes_has_no_interval(monkeypatch: pytest.Monke
     assert line.endswith(f" ({told})")
 
 
+def test_a_contrast_that_may_be_lower_is_drawn_as_at_most_this(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    line, dashed = "the vertical line is the least contrast", "where the line is dashed, the least contrast is at most this"
+    for factors, between, titles, told, alt in (
+        ("colour", "0.2..1", ["colour faint: from at most 0.2 on"], ["least contrast: at most this"], f"{line}; {dashed}"),
+        (
+            "colour,size",
+            "0.15..1",
+            ["colour faint: from at most 0.15 on", "size faint: from 0.238 on"],
+            ["least contrast", "its 95 % interval", "least contrast: at most this"],
+            f"{line}, the band its 95 % interval; {dashed}",
+        ),
+    ):
+        store = tmp_path / factors
+        study = study_of(f"{SHORT} --seeds 3 --factors {factors} --between {between} --store {store}", monkeypatch)
+        rows = answered(study)
+        answer = study._answer(rows)
+        panels = [axes for axes in draw(answer).axes if axes.get_title()]
+        assert [axes.get_title() for axes in panels] == titles
+        styles = [one.get_linestyle() for axes in panels for one in axes.lines if one.get_color() == "0.4"]
+        assert styles == ["--" if "at most" in title else "-" for title in titles]
+        assert legend_of(answer)[5:] == told
+        [shown], _ = on_page(study, rows, store, {})
+        assert shown.pictures[0].alt.endswith(f"; {alt}")
+
+
 def test_an_interval_ends_where_contrasts_do(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"{SHORT} --seeds 3 --factors colour --resolution 0.1", monkeypatch)
     told = "the interval has no upper bound up to 1, the highest contrast"
