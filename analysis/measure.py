@@ -211,6 +211,8 @@ class _Job:
         self._elsewhere: dict[str, tuple[Row, list[str]]] = {}
         """What another call has claimed. It is waited for, and taken over if that call ends."""
         self._seen: set[str] = set()
+        self._needed: dict[str, Row] = {}
+        """The rows of the runs that others needed, by key."""
         self._too_large = Counter[str]()
         self._real = 0
         """Runs on real pictures, which have no measures."""
@@ -223,7 +225,9 @@ class _Job:
         if not new:
             return
         chosen = {"key": new, "status": ("passed", "missed"), "task": self.kinds}
-        for row in results.rows([*DESCRIPTION, "parents"], chosen):
+        rows = results.rows([*DESCRIPTION, "parents"], chosen)
+        self._look_up_needed(results, rows)
+        for row in rows:
             self._seen.add(row["key"])
             names = registry.applicable(row, self.kinds[row["task"]])
             missing = [name for name in names if self._is_missing(row["key"], name)]
@@ -232,6 +236,12 @@ class _Job:
             self._too_large.update(name for name in too_large if self._is_missing(row["key"], name))
             if missing:
                 self.waiting[row["key"]] = row, missing
+
+    def _look_up_needed(self, results: ResultStore, rows: Sequence[Row]) -> None:
+        """Read the rows of the runs that these needed, and that those needed in turn, a stage at a time."""
+        while keys := {key for row in rows for key in (row["parents"] or {}).values()} - self._needed.keys():
+            rows = results.rows([*DESCRIPTION, "parents"], {"key": keys})
+            self._needed |= {row["key"]: row for row in rows}
 
     def without_weights(self, results: ResultStore, kept: Collection[str]) -> int:
         """How many runs lack measures because there are no weights of them. Runs of former versions, which no study trains
@@ -296,7 +306,7 @@ class _Job:
                     continue
                 try:
                     most = most_bytes(load_task(row["task"]), RunSpec.from_dict(row))
-                    weights, parents = self._load(key, most), parents_of(row, self._weights_of)
+                    weights, parents = self._load(key, most), parents_of(row, self._weights_of, self._needed.get)
                 except (FileNotFoundError, UnreadableError, ParentError) as error:
                     gone = isinstance(error, FileNotFoundError)
                     self._failed(key, "all measures", "its weights are gone" if gone else str(error))

@@ -23,6 +23,7 @@ from trainables.spec import RunSpec
 from trainables.task import Task, load_task
 
 Load = Callable[[str, int | None], bytes]
+Find = Callable[[str], Mapping[str, Any] | None]
 BESIDE = 1 << 20
 """Bytes of a file of weights besides its numbers: names, shapes and a digest."""
 NAMED, LONGEST = 3, 150
@@ -82,16 +83,17 @@ def most_bytes(task: Task, spec: RunSpec) -> int | None:
     return None if numbers is None else 16 * numbers + BESIDE
 
 
-def parents_of(row: Mapping[str, Any], load: Load) -> dict[str, Parent]:
+def parents_of(row: Mapping[str, Any], load: Load, find: Find) -> dict[str, Parent]:
     """The runs that a finished run needed, by name, as its row names them.
 
     Args:
         row: the run as the store has it, with its column `parents`. Its task is loaded, and those that its `needs` names.
         load: the weights of a run, by its key and the most bytes that they may have (see `most_bytes`); OSError where there are
             none that can be read.
+        find: the row of a run that others need, by its key, with its column `parents`; None if the store has none.
 
     Raises:
-        ParentError: one has other weights than the run was trained with, or none.
+        ParentError: one has other weights than the run was trained with, or none, or was itself trained with others.
     """
     spec = RunSpec.from_dict(row)
     tasks = Tasks(load_task(spec.task))
@@ -100,20 +102,28 @@ def parents_of(row: Mapping[str, Any], load: Load) -> dict[str, Parent]:
     except Exception as error:  # a row from elsewhere may have settings that its task does not know
         why = " ".join(f"{type(error).__name__}: {error}".split())[:100]
         raise ParentError(f"its settings do not say which runs it needs ({why}): its row is of another task") from None
-    for name, key in today.items():
-        named = (row.get("parents") or {}).get(name)
-        if named != key:
-            before = f"{name} {named}" if named else f"no {name}"
-            raise ParentError(
-                f"it was trained with {before}, and would be with {name} {key} today, as a task has changed: train it again"
-            )
-    return _parents(tasks, spec, load)
+    if told := _changed(row, today):
+        raise ParentError(f"it was trained {told}: train it again")
+    return _parents(tasks, spec, load, find)
 
 
-def _parents(tasks: Tasks, spec: RunSpec, load: Load) -> dict[str, Parent]:
+def _changed(row: Mapping[str, Any], today: Mapping[str, str]) -> str:
+    """With which run a finished one was trained, and would be today, if these are not the same."""
+    named = row.get("parents") or {}
+    for name in dict.fromkeys([*today, *named]):
+        before, now = (f"{name} {of[name]}" if name in of else f"no {name}" for of in (named, today))
+        if before != now:
+            return f"with {before}, and would be with {now} today, as a task has changed"
+    return ""
+
+
+def _parents(tasks: Tasks, spec: RunSpec, load: Load, find: Find) -> dict[str, Parent]:
     found = {}
     for name, parent in tasks.needs(spec).items():
         key = tasks.key(parent)
+        row = find(key)
+        if row is not None and (told := _changed(row, tasks.parents(parent))):
+            raise ParentError(f"the {name} that it needs, run {key}, was trained {told}: train both again")
         try:
             weights = load(key, most_bytes(load_task(parent.task), parent))
         except FileNotFoundError:
@@ -122,7 +132,7 @@ def _parents(tasks: Tasks, spec: RunSpec, load: Load) -> dict[str, Parent]:
             ) from None
         except OSError as error:
             raise ParentError(f"the weights of the {name} that it needs, run {key}, cannot be read ({error})") from None
-        found[name] = Parent(parent, weights, _parents(tasks, parent, load))
+        found[name] = Parent(parent, weights, _parents(tasks, parent, load, find))
     return found
 
 

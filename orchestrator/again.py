@@ -33,7 +33,8 @@ from orchestrator.errors import UserError, counted, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Curve, Row, Rows, ending
 from orchestrator.searches.grid import GridSearch
-from orchestrator.store import StoreError, lies_at
+from orchestrator.searches.needs import with_needed
+from orchestrator.store import ResultStore, StoreError, lies_at
 from orchestrator.study import GridStudy
 from trainables.check import check_task
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
@@ -211,7 +212,8 @@ def again(
         with read_store(where.store) as store:
             keys = {row["key"]: row["family"] for row in store.rows(["key", "family"])}
             chosen = _chosen(key, keys, where.store)
-            found = [row for row in store.rows(where={"family": {keys[chosen]}}) if row["key"] == chosen]
+            found = _rows_of(store, keys, chosen)
+            others = with_needed(found, lambda needed: next(iter(_rows_of(store, keys, needed)), None))[1:]
             if with_source_of_another(found, store):
                 found = [{**row, "versions": row["versions"].partition(SOURCE)[0]} for row in found]
     except StoreError as error:
@@ -221,7 +223,7 @@ def again(
         raise UserError(f"run {chosen} of --store {where.store} cannot be believed, see the warning: choose another")
     stored = found[0]
     run, spec = _loaded(stored, task, program), RunSpec.from_dict(stored)
-    _check_current(stored, spec, run)
+    _check_current(stored, others, spec, run)
     _check_data(spec, data)
     if spec.precision == "tf32" and not where.on_gpu(run, spec.decoder):
         raise UserError(f"run {chosen} was trained with tf32, which needs a GPU: add --gpus-per-run 1")
@@ -329,8 +331,18 @@ def _spelled(words: Sequence[str]) -> str:
     return " ".join(word if PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
 
 
-def _check_current(row: Row, spec: RunSpec, task: Task) -> None:
+def _rows_of(store: ResultStore, families: Mapping[str, str], key: str) -> list[Row]:
+    """The row of a run, if the store has one that can be believed."""
+    if key not in families:
+        return []
+    return [row for row in store.rows(where={"family": {families[key]}}) if row["key"] == key]
+
+
+def _check_current(row: Row, others: Sequence[Row], spec: RunSpec, task: Task) -> None:
     """
+    Args:
+        others: the rows of the runs that it needed, and that these needed in turn, each after one that needed it.
+
     Raises:
         UserError: today's code would train another run, or train it after others.
     """
@@ -346,10 +358,13 @@ def _check_current(row: Row, spec: RunSpec, task: Task) -> None:
             files = printable(listed([*changed[:LISTED], *more]))
             raise UserError(f"{files} changed since run {row['key']}, so it would be another run: restore what it was then")
         return
-    if (parents := checked(Tasks(task).parents, spec)) != (row["parents"] or {}):
-        before, today = (", ".join(map(" ".join, of.items())) or "none" for of in (row["parents"] or {}, parents))
-        told = f"{printable(before)}, now {printable(today)}"
-        raise UserError(f"run {row['key']} was trained after other runs than it would need now: {told}")
+    tasks = Tasks(task)
+    for one in (row, *others):  # each is named by one that was found right, so its task is none of a stranger
+        if (parents := checked(tasks.parents, RunSpec.from_dict(one))) != (one["parents"] or {}):
+            before, today = (", ".join(map(" ".join, of.items())) or "none" for of in (one["parents"] or {}, parents))
+            which = f"run {row['key']}" if one is row else f"run {one['key']}, which run {row['key']} needed,"
+            told = f"{printable(before)}, now {printable(today)}"
+            raise UserError(f"{which} was trained after other runs than it would need now: {told}")
 
 
 def _check_data(spec: RunSpec, data: Path | None) -> None:

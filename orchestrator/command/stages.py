@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable, accuracy_text
 from orchestrator.command.weights import Remaking, finished_runs
 from orchestrator.engine.estimate import StepTimes, Work, runs_left
+from orchestrator.engine.execution import reason_of
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
@@ -28,10 +28,6 @@ from trainables.check_words import blamed
 from trainables.needs import Tasks, needs_others
 from trainables.spec import RunSpec, family_key
 from trainables.task import Task
-
-NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:?$)")
-"""How the line of a traceback begins that names the exception: other lines are indented."""
-
 
 ELSEWHERE = "if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed"
 """What to do about runs that failed, if it was not the task."""
@@ -153,6 +149,14 @@ class Stages:
         is_needed = self._staged is not None and self._staged.again(key)
         return is_needed or (self._remaking is not None and self._remaking.again(key))
 
+    def is_gated(self, key: str) -> bool:
+        """Whether a run has to pass, as others need it."""
+        return self._staged is not None and self._staged.gates and self._staged.name(key) is not None
+
+    def is_for_option(self, key: str) -> bool:
+        """Whether a finished run is trained once more only as the user wants its weights."""
+        return self._remaking is not None and key not in self._needed_now()
+
     def forget(self, key: str) -> None:
         """Look for the weights of a run anew when they are asked for next, as this launch or another may have saved them."""
         self._gone.pop(key, None)
@@ -160,8 +164,15 @@ class Stages:
             self._kept.discard(key)
 
     def matters(self, row: Row) -> bool:
-        """Whether a row of another launch is that of a run that others need."""
-        return self._staged is not None and self._staged.name(row["key"]) is not None
+        """Whether a row of another launch is that of a run that others need.
+
+        Raises:
+            UserError: it is, and the run needed others than it would need now.
+        """
+        if self._staged is None or self._staged.name(row["key"]) is None:
+            return False
+        self._check_row(row)
+        return True
 
     def tasks(self) -> dict[str, Task]:
         """By path, the tasks of the study, and those of the runs that its runs need, as far as these are known."""
@@ -391,7 +402,9 @@ class Stages:
         if (key := self._tasks.key(spec)) not in self._store:
             return None
         found = self._store.find({"family": {family_key(spec, self._tasks.version(spec))}})
-        return next((row for row in found if row["key"] == key), None)
+        if (row := next((row for row in found if row["key"] == key), None)) is not None:
+            self._check_row(row)
+        return row
 
     def _look_up(self, staged: Staged) -> Counter[str]:
         """Look up in the store what runs that wait need, with the weights; how many of it are finished without, by name."""
@@ -414,11 +427,15 @@ class Stages:
         the store, as `_kinds`."""
         if self._remaking is None:
             return []
-        needed_now = set[str]()
-        if self._staged is not None:
-            needed_now = {key for of in needed(self._tasks, self._staged.waiting(self._rows)).values() for key in of}
+        needed_now = self._needed_now()
         keys = [key for key in self._remaking.keys if key not in needed_now and self._is_gone(key)]
         return [row for key in keys if (row := self._rows.get(key)) is not None]
+
+    def _needed_now(self) -> set[str]:
+        """The runs that runs to come need."""
+        if self._staged is None:
+            return set()
+        return {key for of in needed(self._tasks, self._staged.waiting(self._rows)).values() for key in of}
 
     def _has_weights(self, key: str) -> bool:
         """All weights are listed once. Afterwards one run is looked for at a time, and not again where nothing has changed."""
@@ -452,15 +469,25 @@ class Stages:
         """Refuse rows of runs that needed others than they would need now: their keys do not tell that they are of the past."""
         for row in self._rows:
             if self._is_own(row):
-                spec = RunSpec.from_dict(row)
-                now = self._tasks.parents(spec)
-                if row["parents"] != now:
-                    parents = {parent.task for parent in self._tasks.needs(spec).values()}
-                    raise UserError(
-                        f"run {row['key']} in the store was trained after other runs than it would need now: "
-                        f"{_pairs(row['parents'])}, now {_pairs(now)}. The version of {', '.join(sorted(parents)) or 'a task'} "
-                        f"has changed, or needs() of {spec.task}: change the version of {spec.task}, too"
-                    )
+                self._check_row(row)
+
+    def _check_row(self, row: Row) -> None:
+        """
+        Args:
+            row: that of a run whose task the command names, or one that needs it.
+
+        Raises:
+            UserError: the run needed others than it would need now. One whose row names none needed none.
+        """
+        spec = RunSpec.from_dict(row)
+        before, now = row["parents"] or {}, self._tasks.parents(spec)
+        if before != now:
+            parents = {parent.task for parent in self._tasks.needs(spec).values()}
+            raise UserError(
+                f"run {row['key']} in the store was trained after other runs than it would need now: "
+                f"{_pairs(before)}, now {_pairs(now)}. The version of {', '.join(sorted(parents)) or 'a task'} "
+                f"has changed, or needs() of {spec.task}: change the version of {spec.task}, too"
+            )
 
 
 def _told(unmet: Unmet) -> str:
@@ -468,18 +495,11 @@ def _told(unmet: Unmet) -> str:
     row = unmet.row
     run = f"{unmet.name} (run {row['key']}, N = {row['N']}, seed {row['seed']})"
     if row["status"] == "failed":
-        return f"{run} failed ({printable(_reason(row['error'] or ''))[:200]})"
+        return f"{run} failed ({printable(reason_of(row['error'] or ''))[:200]})"
     reached = f"accuracy {_number(row['accuracy'])}, and {row['target']:g} is asked for"
     if row["status"] == PASSED:
         return f"{run} reached its target on the way and ended under it ({reached})"
     return f"{run} missed its target ({reached})" if row["status"] == "missed" else f"{run} {row['status']} ({reached})"
-
-
-def _reason(error: str) -> str:
-    """The line of a traceback that names the exception, whose message may have more of them; of another text the last line."""
-    _, header, last = error.rpartition("Traceback (most recent call last):\n")
-    named = [line for line in last.splitlines() if NAMED.match(line)] if header else []
-    return (named[:1] or error.strip().splitlines()[-1:] or ["no reason given"])[0]
 
 
 def _was(count: int) -> str:

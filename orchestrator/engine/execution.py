@@ -7,6 +7,8 @@ fails, the only state is the store.
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +29,10 @@ from orchestrator.engine.failures import (
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
-from orchestrator.errors import LostRayError, StuckError, UserError, shown, storable
-from orchestrator.searches import Curve, Row, Rows, Search
+from orchestrator.errors import LostRayError, StuckError, UserError, printable, shown, storable
+from orchestrator.searches import Curve, Row, Rows, Search, ending
 from orchestrator.searches.axes import samples_of
+from orchestrator.searches.needs import has_passed
 from orchestrator.store import ResultStore, StoreError, make_row
 from trainables.needs import Tasks
 from trainables.program import COMMAND, FILES
@@ -95,6 +98,11 @@ TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; perhaps its task crashes the process: if so, stop with Ctrl-C and mend it"
 LEFT = "so it is left until the next launch"
+CLOSE = 0.1
+"""Relative difference up to which a run that is trained again may end otherwise than its row says: on another machine or on a
+GPU it differs by rounding. `orchestrator.again` takes the same one."""
+NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:?$)")
+"""How the line of a traceback begins that names the exception: other lines are indented."""
 FIRST_TIME, LAST_TIME = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
 
 
@@ -122,6 +130,10 @@ class Execution:
     """Whether a finished run is to be trained once more."""
     forget: Callable[[str], object] = lambda key: None
     """Called when that may have changed."""
+    is_gated: Callable[[str], bool] = lambda key: False
+    """Whether a run has to pass, as others need it."""
+    is_for_option: Callable[[str], bool] = lambda key: False
+    """Whether a finished run is trained once more only as the user wants its weights (--save-weights)."""
     end_worker: Callable[[str], object] = lambda trial_id: None
     """Ends the process of a worker, whatever it does, by the trial that it has."""
     tasks: Tasks = field(init=False)
@@ -482,13 +494,20 @@ class Execution:
         self.observer.notice(f"{describe(spec)} failed:\n{shown(error)}")
         if self.rows.get(key) is not None and self.again(key):  # its row stays, so it would be asked for without end
             self.fatal = self.fatal or StoreError(
-                f"{describe(spec)} has finished before, but others need its weights, which are gone. It failed when it was "
-                f"trained again: {first_line(error)}"
+                f"{describe(spec)} has finished before, but its weights are gone and are wanted, and it failed when it was "
+                f"trained again ({printable(reason_of(error))[:200]}): {self._remedy(key, 'mend the cause')}"
             )
         self.outcome.failed += 1
         self._record([_Ended(key, spec, {"status": "failed", "reason": "exception", "error": error}, report)])
         if self.limits.stop_on_error:
             self.outcome.stopped = self.outcome.stopped or "error"
+
+    def _remedy(self, key: str, another: str) -> str:
+        """What to do about a finished run whose weights cannot be made again."""
+        ways = [f"put weights/{key}.safetensors back into the store", another]
+        if self.is_for_option(key):
+            ways.append("leave out --save-weights")
+        return f"{', '.join(ways[:-1])}{',' * (len(ways) > 2)} or {ways[-1]}"
 
     def _record(self, ended: Sequence[_Ended]) -> None:
         """Put the rows of runs that ended together into the store, in one durable writing."""
@@ -498,7 +517,7 @@ class Execution:
         if left:
             self._learn_from_others()
         kept = [(run, report) for run, report in left if not self._has_another_ending(run.key)]
-        weights = {run.key: report.weights for run, report in kept if report.weights}
+        weights = {run.key: report.weights for run, report in kept if report.weights and self._goes_with_its_row(run)}
         self.store.each(lambda key: self.store.save_weights(key, weights[key]), weights)
         if ends := {self.tasks.key(run.spec.to_the_end()): report.end for run, report in kept if report.end}:
             self._keep_ends(ends)
@@ -547,6 +566,28 @@ class Execution:
         weights in the store belong to that row. Those of a run that was trained again for its weights go with its row, too."""
         row = self.rows.get(key)
         return row is not None and row["status"] != "failed" and not self.again(key)
+
+    def _goes_with_its_row(self, run: _Ended) -> bool:
+        """Whether the weights of a run may be saved. If it was trained again for them, its row stays. It is said if the run has
+        ended otherwise; and it ends the launch if the row says that a run has passed which others need, and now it has not."""
+        row = self.rows.get(run.key)
+        if row is None or row["status"] == "failed":
+            return True
+        now = {**row, "accuracy": None, **run.result}
+        told = f"{describe(run.spec)} (run {run.key})"
+        if self.is_gated(run.key) and has_passed(row) and not has_passed(now):
+            another = f"change the version of {run.spec.task} and of the tasks that need it"
+            self.fatal = self.fatal or StoreError(
+                f"{told} has passed before ({_end_of(row)}), but its weights are gone, and it did not pass when it was trained "
+                f"again ({_end_of(now)}), so its new weights are not kept: {self._remedy(run.key, another)}"
+            )
+            return False
+        if not ends_alike(row, now):
+            self.observer.notice(
+                f"warning: {told} was trained again for its weights and ended otherwise ({_end_of(now)}) than its row says "
+                f"({_end_of(row)}): the row stays, and the new weights are kept"
+            )
+        return True
 
     def _learn_of(self, made: Row) -> None:
         """Take in the row that the store has of a run that ended here, if nothing else did: the search would ask for the run
@@ -623,3 +664,26 @@ def pruned_result(curves: Mapping[str, Any], at: int, error_is_mse: bool = True)
 def describe(spec: RunSpec) -> str:
     """A run in a few words, for notices."""
     return f"{spec.dataset}, N = {spec.N}, {spec.data_count} {samples_of(spec.task)}, seed {spec.seed}"
+
+
+def ends_alike(row: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a run ended twice in the same way, up to rounding."""
+    return ending(row) == ending(now) and all(_is_close(row[name], now[name]) for name in ("steps", "accuracy"))
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    known = [value for value in (one, other) if value is not None and not math.isnan(value)]
+    return not known or (len(known) == 2 and math.isclose(*known, rel_tol=CLOSE))
+
+
+def _end_of(row: Mapping[str, Any]) -> str:
+    """How a run ended, in words."""
+    accuracy = "unknown" if row["accuracy"] is None else f"{row['accuracy']:.3f}"
+    return f"{ending(row)} after {row['steps']} steps, accuracy {accuracy}"
+
+
+def reason_of(error: str) -> str:
+    """The line of a traceback that names the exception, whose message may have more of them; of another text the last line."""
+    _, header, last = error.rpartition("Traceback (most recent call last):\n")
+    named = [line for line in last.splitlines() if NAMED.match(line)] if header else []
+    return (named[:1] or error.strip().splitlines()[-1:] or ["no reason given"])[0]

@@ -22,15 +22,21 @@ LARGEST_PACK = 4096
 """No measurement of a pack size gets so far."""
 MOST_WEIGHTS, MOST_CHECKPOINT, MOST_PACK_SIZES = 64 << 30, 256 << 30, 64 << 20
 """Bytes of a file, where nothing says how large the network is. A checkpoint also has what the optimizer remembers."""
-METADATA, DIGEST = "__metadata__", "contents_sha256"
-"""Where in the header of a safetensors file its digest is: of the rest of the header, as JSON with sorted names and no spaces,
-and the bytes of the tensors."""
+METADATA, RUN, DIGEST = "__metadata__", "run", "contents_sha256"
+"""Where in the header of a safetensors file the key of its run is, and its digest: of the rest of the header, as JSON with
+sorted names and no spaces, and the bytes of the tensors."""
 
 
 class DamagedWeightsError(UnreadableError):
-    """The weights of a run are not what was saved, and nothing but their digest tells."""
+    """The weights of a run are not what was saved, and nothing but their metadata tell."""
 
     why = "its contents are not those of its SHA-256"
+
+
+class StrangeWeightsError(DamagedWeightsError):
+    """The weights of a run are those of another one: files were swapped, or one was copied over another."""
+
+    why = "it holds the weights of another run"
 
 
 class Artifacts:
@@ -81,25 +87,25 @@ class Artifacts:
         Raises:
             FileNotFoundError: it kept none.
             UnreadableError: they cannot be read, or are too large.
-            DamagedWeightsError: they are not what was saved, though safetensors would read them. Those of former versions have
-                no digest that could tell.
+            DamagedWeightsError: they are not what was saved, or those of another run, though safetensors would read them. Those
+                of former versions have no digest that could tell, or do not name their run.
         """
         with self.place.in_words(f"read the weights of run {key}"):
             data = self._load(_weights(key), MOST_WEIGHTS, most)
         if data is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.place.shown(_weights(key)))
-        if _is_altered(data):
-            raise DamagedWeightsError(f"{self.place.shown(_weights(key))} is damaged: {DamagedWeightsError.why}")
+        if (error := _what_is_wrong(key, data)) is not None:
+            raise error(f"{self.place.shown(_weights(key))} is damaged: {error.why}")
         return data
 
     def save_weights(self, key: str, data: bytes) -> Path:
-        """Keep a safetensors file, with a digest in its metadata by which `load_weights` knows it again.
+        """Keep a safetensors file, with its run and a digest in its metadata by which `load_weights` knows it again.
 
         Returns:
             Where they are, or will be once they are fetched.
         """
         with self.place.in_words(f"save the weights of run {key}"):
-            self.place.save(_weights(key), _with_digest(data))
+            self.place.save(_weights(key), _signed(key, data))
         return self.path / _weights(key)
 
     def set_weights_aside(self, key: str) -> str:
@@ -232,29 +238,32 @@ def _checkpoint(key: str) -> str:
     return f"checkpoints/{key}.pt"
 
 
-def _with_digest(data: bytes) -> bytes:
-    """A safetensors file with its digest in the header; anything else as it is."""
+def _signed(key: str, data: bytes) -> bytes:
+    """A safetensors file with the key of its run and its digest in the header; anything else as it is."""
     if (parts := _parts(data)) is None:
         return data
     header, metadata, tensors = parts
+    metadata = {**{name: value for name, value in metadata.items() if name not in (RUN, DIGEST)}, RUN: key}
     told = {METADATA: {**metadata, DIGEST: _digest(header, metadata, tensors)}, **header}
     text = json.dumps(told, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that tensors stay where they are read without a copy
     return b"".join((len(text).to_bytes(8, "little"), text, tensors))
 
 
-def _is_altered(data: bytes) -> bool:
-    """Whether a safetensors file is not what its digest says, if it has one. Whoever reads what is none learns it anyway."""
+def _what_is_wrong(key: str, data: bytes) -> type[DamagedWeightsError] | None:
+    """What is wrong with a safetensors file that has a digest. Whoever reads what is none learns it anyway."""
     if (parts := _parts(data)) is None:
-        return False
+        return None
     header, metadata, tensors = parts
     try:
-        if DIGEST not in metadata or metadata[DIGEST] == _digest(header, metadata, tensors):
-            return False
+        if DIGEST not in metadata:
+            return None
+        if metadata[DIGEST] == _digest(header, metadata, tensors):
+            return None if metadata.get(RUN, key) == key else StrangeWeightsError
         safetensors.deserialize(data)
     except (RecursionError, safetensors.SafetensorError):
-        return False
-    return True
+        return None
+    return DamagedWeightsError
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], dict[str, Any], memoryview] | None:

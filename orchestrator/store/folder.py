@@ -233,9 +233,11 @@ class Folder:
                 raise StoreError(f"{told}: {ONE_DISK}")
 
     def _make_room(self, target: Path) -> None:
-        """Move a folder that is where a file belongs to `set-aside/`."""
+        """Move a folder that is where a file belongs to `set-aside/`, and say so."""
         if target.is_dir() and not target.is_symlink():
-            target.rename(self.path / self.place_aside(target.name))
+            target.rename(self.path / (aside := self.place_aside(target.name)))
+            name = target.relative_to(self.path).as_posix()
+            self.note(f"set aside {self.shown(name)}: it is a folder, where a file belongs; it is now {self.shown(aside)}")
 
     def publish(self, folder: str, files: Iterable[Path]) -> list[str]:
         return [str(file) for _, file in files_among(files)]

@@ -77,6 +77,7 @@ def _parent_rows(spec: RunSpec, read: float, reconstructed: float) -> list[dict[
             **make_row(
                 parent, task_version=tasks.version(parent), fixed_count=0, status="passed", reason="budget",
                 curve_step=list(range(len(next(iter(curves[name].values()))))), curve_summary=curves[name],
+                parents=tasks.parents(parent) or None,
             )
         }
         for name, parent in tasks.needs(spec).items()

@@ -54,11 +54,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[MeasureTable, Row]:
     return MeasureTable(path), row
 
 
+def rows_of(table: MeasureTable) -> dict[str, Row]:
+    with ResultStore(table.location, read_only=True) as store:
+        return {row["key"]: row for row in store.rows()}
+
+
 @pytest.mark.slow(2)
 def test_a_generator_has_the_networks_that_it_was_trained_with(made: tuple[MeasureTable, Row]) -> None:
     table, row = made
     assert row["parents"].keys() == {"tokenizer", "probe"}
-    trained = registry.load(row, table.load_weights(row["key"]), row["task"], parents_of(row, table.load_weights))
+    rows = rows_of(table)
+    parents = parents_of(row, table.load_weights, rows.get)
+    trained = registry.load(row, table.load_weights(row["key"]), row["task"], parents)
     assert isinstance(trained, TrainedGenerator)
     for name, key in row["parents"].items():
         kept = safetensors.load(table.load_weights(key))
@@ -67,10 +74,9 @@ def test_a_generator_has_the_networks_that_it_was_trained_with(made: tuple[Measu
         assert all(torch.equal(state[part], kept[part]) for part in kept)
         assert not any(parameter.requires_grad for parameter in trained.parents[name].parameters())
     assert trained.sampled(2).shape == (8, 2, 3, 16, 16)
-    with ResultStore(table.location, read_only=True) as store:
-        [of_tokenizer] = [found for found in store.rows() if found["key"] == row["parents"]["tokenizer"]]
-    weights = table.load_weights(of_tokenizer["key"])
-    tokenizer = registry.load(of_tokenizer, weights, of_tokenizer["task"], parents_of(of_tokenizer, table.load_weights))
+    of_tokenizer = rows[row["parents"]["tokenizer"]]
+    weights, parents = table.load_weights(of_tokenizer["key"]), parents_of(of_tokenizer, table.load_weights, rows.get)
+    tokenizer = registry.load(of_tokenizer, weights, of_tokenizer["task"], parents)
     assert isinstance(tokenizer, TrainedTokenizer)
     assert tokenizer.parents.keys() == {"probe"}
 
@@ -90,7 +96,7 @@ def test_weights_of_a_parent_that_are_gone_are_named(made: tuple[MeasureTable, R
         return table.load_weights(key, most)
 
     with pytest.raises(ParentError) as error:
-        parents_of(row, load)
+        parents_of(row, load, rows_of(table).get)
     key = row["parents"]["probe"]
     assert lines(error) == f"the weights of the probe that it needs are gone: put weights/{key}.safetensors back into the store"
 
@@ -98,7 +104,7 @@ def test_weights_of_a_parent_that_are_gone_are_named(made: tuple[MeasureTable, R
         raise PermissionError("no rights")
 
     with pytest.raises(ParentError) as error:
-        parents_of(row, unreadable)
+        parents_of(row, unreadable, rows_of(table).get)
     told = rf"the weights of the \w+ that it needs, run [0-9a-f]{{{len(key)}}}, cannot be read \(no rights\)"
     assert re.fullmatch(told, lines(error))
 
@@ -108,7 +114,11 @@ def test_weights_of_a_parent_that_are_gone_are_named(made: tuple[MeasureTable, R
 def test_weights_of_a_parent_that_are_none_are_refused_in_one_line(what: str, made: tuple[MeasureTable, Row]) -> None:
     table, row = made
     data = HOSTILE[what]() if what in HOSTILE else table.load_weights(row["parents"]["probe"])
-    parents = parents_of(row, lambda key, most: data if key == row["parents"]["tokenizer"] else table.load_weights(key, most))
+
+    def load(key: str, most: int | None) -> bytes:
+        return data if key == row["parents"]["tokenizer"] else table.load_weights(key, most)
+
+    parents = parents_of(row, load, rows_of(table).get)
     with pytest.raises(ParentError) as error:
         networks_of(parents)
     told = lines(error)
@@ -122,12 +132,53 @@ def test_a_row_that_names_other_runs_than_its_settings_do_is_not_measured(made: 
     tokenizer, probe = (row["parents"][name] for name in ("tokenizer", "probe"))
     for named, before in (({"tokenizer": "0" * 24, "probe": probe}, f"tokenizer {'0' * 24}"), (None, "no tokenizer")):
         with pytest.raises(ParentError) as error:
-            parents_of({**row, "parents": named}, table.load_weights)
+            parents_of({**row, "parents": named}, table.load_weights, rows_of(table).get)
         today = f"and would be with tokenizer {tokenizer} today, as a task has changed: train it again"
         assert lines(error) == f"it was trained with {before}, {today}"
     with pytest.raises(ParentError, match=r"^its settings do not say which runs it needs \(") as error:
-        parents_of({**row, "options": {}}, table.load_weights)
+        parents_of({**row, "options": {}}, table.load_weights, rows_of(table).get)
     lines(error)
+
+
+def test_a_run_is_not_measured_if_what_it_needed_was_trained_with_other_runs(made: tuple[MeasureTable, Row]) -> None:
+    table, row = made
+    rows = rows_of(table)
+    tokenizer, probe = row["parents"]["tokenizer"], rows[row["parents"]["tokenizer"]]["parents"]["probe"]
+    another = {"probe": "0" * 24}
+    for named, before, today in (
+        (another, f"probe {'0' * 24}", f"probe {probe}"),
+        (None, "no probe", f"probe {probe}"),
+        ({"probe": probe, "teacher": "1" * 24}, f"teacher {'1' * 24}", "no teacher"),
+    ):
+        rows[tokenizer] = {**rows[tokenizer], "parents": named}
+        with pytest.raises(ParentError) as error:
+            parents_of(row, table.load_weights, rows.get)
+        assert lines(error) == (
+            f"the tokenizer that it needs, run {tokenizer}, was trained with {before}, and would be with {today} today, as a "
+            "task has changed: train both again"
+        )
+    del rows[tokenizer]
+    assert parents_of(row, table.load_weights, rows.get).keys() == row["parents"].keys()
+
+
+@pytest.mark.slow(8)
+def test_a_store_of_generators_is_not_measured_where_a_tokenizer_had_another_probe(
+    here: Callable[..., Command], tmp_path: Path
+) -> None:
+    with ResultStore(tmp_path / "made") as store:
+        row = save(store, generator("smoke"))
+        tokenizer = row["parents"]["tokenizer"]
+        rows = [{**one, "parents": {"probe": "0" * 24}} if one["key"] == tokenizer else one for one in store.rows()]
+    with ResultStore(tmp_path / "results") as store:
+        store.append(rows)
+    (tmp_path / "made" / "weights").rename(tmp_path / "results" / "weights")
+    command = here("--workers", "1", study="analysis.measure")
+    assert command.wait() == 1
+    failed = {line.split()[2].rstrip(":"): line for line in command.stderr.splitlines() if "failed" in line}
+    assert failed.keys() == {row["key"], tokenizer}
+    told = f"the tokenizer that it needs, run {tokenizer}, was trained with probe {'0' * 24}, and would be"
+    assert told in failed[row["key"]]
+    assert set(Results.of(tmp_path / "results").table["key"]) == {row["parents"]["probe"]}
 
 
 @pytest.mark.slow(8)

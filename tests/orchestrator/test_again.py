@@ -27,6 +27,7 @@ from orchestrator.store import ResultStore, make_row
 from orchestrator.store.rows import PROVENANCE, SCHEMA
 from orchestrator.study import GridStudy
 from tests.conftest import Command, check_refusal, read_rows, trained_by
+from tests.orchestrator.test_needs import Graduate
 from tests.toy import Toy
 from tests.trainables.generative.made_data import write_celeba
 from trainables import spec as versions
@@ -356,6 +357,26 @@ def test_a_run_after_others_than_it_would_need_now_is_refused(
     words = [key, "--store", str(tmp_path / "results"), "--task", "tests.toy:Pupil"]
     hint = f"was trained after other runs than it would need now: teacher {'f' * 24}, now teacher "
     check_refusal(again.app, words, hint, Path.cwd(), capsys)
+
+
+def test_a_run_of_three_stages_is_refused_if_what_it_needed_was_trained_after_other_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    options = {"pause": 0.0, "outcome": "passed", "trouble_N": 0, "ledger": ""}
+    graduate = dataclasses.replace(TOY, task="tests.orchestrator.test_needs:Graduate", options=tuple(options.items()))
+    tasks = Tasks(Graduate())
+    pupil = tasks.needs(graduate)["pupil"]
+    rows = [row(graduate, parents=tasks.parents(graduate)), row(pupil, parents={"teacher": "f" * 24})]
+    key = kept(tmp_path / "results", *rows)
+    words = [key, "--store", str(tmp_path / "results"), "--task", graduate.task]
+    hint = f"run {rows[1]['key']}, which run {key} needed, was trained after other runs than it would need now: "
+    hint += f"teacher {'f' * 24}, now teacher {tasks.parents(pupil)['teacher']}"
+    check_refusal(again.app, words, hint, Path.cwd(), capsys)
+    sound = [rows[0], row(pupil, parents=tasks.parents(pupil))]
+    kept(tmp_path / "sound", *sound)
+    assert run(again.app, [key, "--store", str(tmp_path / "sound"), "--task", graduate.task, "--dry-run"]) == 0
 
 
 EVIL = """

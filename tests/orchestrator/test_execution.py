@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -1868,11 +1869,16 @@ def test_a_run_that_finished_before_and_fails_when_it_is_trained_again_ends_the_
     store.append([row])
     execution.rows.add(row)
     execution._busy[key] = SPEC
-    execution._fail(key, SPEC, "ValueError: it cannot be made any more\n  in model()", RunReport())
+    try:
+        raise ValueError("it cannot be made any more\nsee its model()")
+    except ValueError:
+        error = traceback.format_exc()
+    execution._fail(key, SPEC, error, RunReport())
     assert isinstance(execution.fatal, StoreError)
     assert str(execution.fatal) == (
-        "toys, N = 8, 0 samples, seed 0 has finished before, but others need its weights, which are gone. It failed when it "
-        "was trained again: ValueError: it cannot be made any more"
+        "toys, N = 8, 0 samples, seed 0 has finished before, but its weights are gone and are wanted, and it failed when it "
+        f"was trained again (ValueError: it cannot be made any more): put weights/{key}.safetensors back into the store or "
+        "mend the cause"
     )
     assert [one["status"] for one in store.rows()] == ["passed"]
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import random
 import re
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
 import torch
@@ -38,8 +42,9 @@ from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.needs import Staged, has_passed, with_needed
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.store import Question, ResultStore, make_row
+from orchestrator.store import Question, ResultStore, StoreError, make_row
 from orchestrator.store.questions import RUNS
+from orchestrator.store.rows import SCHEMAS
 from orchestrator.thresholds import ThresholdStudy
 from tests.chaos.rows import comparable
 from tests.conftest import Command, check_refusal, read_rows, trained_by, wait_for_rows
@@ -457,18 +462,27 @@ def store(tmp_path: Path) -> Iterator[ResultStore]:
         yield opened
 
 
-def stages_of(store: ResultStore, rows: Rows, gates: bool = True, spares: int = 0) -> Stages:
-    question = Question(study="grid", task_version=Pupil.version, specs={RUNS: SPECS}, search={}, settings={})
-    return Stages(Pupil(), GridSearch(SPECS, Pupil.version, spares, Tasks(Pupil())), question, store, rows, gates)
+def stages_of(
+    store: ResultStore, rows: Rows, gates: bool = True, spares: int = 0, task: Any = None, specs: list[RunSpec] = SPECS,
+    remakes: bool = False,
+) -> Stages:  # fmt: skip
+    task = task or Pupil()
+    question = Question(study="grid", task_version=task.version, specs={RUNS: specs}, search={}, settings={})
+    search = GridSearch(specs, task.version, spares, Tasks(task))
+    return Stages(task, search, question, store, rows, gates, remakes=remakes)
 
 
-def execution_of(store: ResultStore, gates: bool = True, spares: int = 0) -> tuple[Execution, Stages]:
-    rows = Rows(store.rows())
-    stages = stages_of(store, rows, gates, spares)
+def execution_of(
+    store: ResultStore, gates: bool = True, spares: int = 0, task: Any = None, specs: list[RunSpec] = SPECS,
+    remakes: bool = False,
+) -> tuple[Execution, Stages]:  # fmt: skip
+    rows, task = Rows(store.rows(where={"task": {specs[0].task}})), task or Pupil()
+    stages = stages_of(store, rows, gates, spares, task, specs, remakes)
     execution = Execution(
-        search=stages.search, task=Pupil(), store=store, rows=rows, observer=Watcher(), workers=1,
-        limits=Limits(save_weights=stages.is_parent), versions="test", launch="test", packs=PackSizes(Pupil(), fixed=8),
-        again=stages.again, forget=stages.forget, concerns=stages.matters,
+        search=stages.search, task=task, store=store, rows=rows, observer=Watcher(), workers=1,
+        limits=Limits(save_weights=stages.is_parent), versions="test", launch="test", packs=PackSizes(task, fixed=8),
+        again=stages.again, forget=stages.forget, concerns=stages.matters, is_gated=stages.is_gated,
+        is_for_option=stages.is_for_option,
     )  # fmt: skip
     return execution, stages
 
@@ -518,6 +532,142 @@ def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStor
     assert key in store.with_weights()
     assert len(store.rows()) == 6
     assert execution.outcome.trained == 5
+
+
+ENDED = {**RESULT, "steps": 40, "accuracy": 0.95}
+
+
+def without_weights(store: ResultStore, all_trained: bool = False, **result: Any) -> list[str]:
+    """A store with teachers, and their pupils, whose weights are gone; the keys of the teachers."""
+    execution, _ = execution_of(store, gates=False)
+    if all_trained:
+        train_all(execution, Teacher={**ENDED, **result})
+    else:
+        execution.next_pack("a")
+        report = RunReport(result={**ENDED, **result}, weights=b"old")
+        execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], report)))
+    for key in store.with_weights():
+        store.weights_path(key).unlink()
+    return list(dict.fromkeys(key for spec in SPECS for key in Tasks(Pupil()).parents(spec).values()))
+
+
+def made_again(
+    store: ResultStore, result: Mapping[str, Any], gates: bool = True, remakes: bool = False
+) -> tuple[Execution, list[str]]:
+    """What comes of teachers whose weights are gone, and what is said of them."""
+    execution, _ = execution_of(store, gates, remakes=remakes)
+    execution.next_pack("a")
+    report = RunReport(result={**ENDED, **result}, weights=b"new")
+    execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], report)))
+    return execution, cast(Watcher, execution.observer).notices
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{}, {"steps": 43}, {"steps": 36, "accuracy": 0.9}, {"reason": "budget", "id_mse": 0.5, "accuracy": 1.0}],
+)
+def test_a_run_that_ends_again_as_its_row_says_up_to_rounding_is_not_told_of(
+    store: ResultStore, result: dict[str, Any]
+) -> None:
+    keys = without_weights(store)
+    rows = store.rows()
+    execution, told = made_again(store, result)
+    assert (execution.fatal, told) == (None, [])
+    assert [store.load_weights(key) for key in keys] == [b"new"] * 2
+    assert store.rows() == rows
+
+
+@pytest.mark.parametrize(
+    ("before", "result", "gates", "told"),
+    [
+        ({}, {"steps": 20}, True, "passed after 20 steps, accuracy 0.950) than its row says (passed after 40 steps, accuracy"),
+        ({}, {"accuracy": None}, True, "passed after 40 steps, accuracy unknown) than its row says (passed after"),
+        ({}, {"status": "missed", "accuracy": 0.25}, False, "missed after 40 steps, accuracy 0.250) than its row says (passed"),
+        ({"status": "missed", "accuracy": 0.25}, {}, False, "passed after 40 steps, accuracy 0.950) than its row says (missed"),
+        ({"status": "missed"}, {"status": "diverged", "accuracy": math.nan}, False, "diverged after 40 steps, accuracy nan)"),
+    ],
+)  # fmt: skip
+def test_a_run_that_ends_otherwise_when_it_is_trained_again_is_told(
+    store: ResultStore, before: dict[str, Any], result: dict[str, Any], gates: bool, told: str
+) -> None:
+    keys = without_weights(store, **before)
+    rows = store.rows()
+    execution, notices = made_again(store, result, gates)
+    assert execution.fatal is None
+    for key, notice in zip(keys, notices, strict=True):
+        assert notice.startswith("warning: toys, N = 8, 4 samples, seed ")
+        assert f" (run {key}) was trained again for its weights and ended otherwise ({told}" in notice
+        assert notice.endswith("): the row stays, and the new weights are kept")
+    assert [store.load_weights(key) for key in keys] == [b"new"] * 2
+    assert store.rows() == rows
+
+
+@pytest.mark.parametrize("remakes", [False, True])
+@pytest.mark.parametrize("all_trained", [False, True])
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ({"status": "missed", "accuracy": 0.25}, "missed after 40 steps, accuracy 0.250"),
+        ({"status": "diverged", "accuracy": math.nan}, "diverged after 40 steps, accuracy nan"),
+    ],
+)
+def test_weights_of_a_run_that_had_passed_and_no_longer_does_are_not_given_to_those_that_need_it(
+    store: ResultStore, result: dict[str, Any], told: str, all_trained: bool, remakes: bool
+) -> None:
+    keys = without_weights(store, all_trained)
+    if all_trained and not remakes:  # nobody needs them any more
+        assert execution_of(store)[0].is_over()
+        return
+    rows = store.rows()
+    execution, notices = made_again(store, result, remakes=remakes)
+    assert isinstance(execution.fatal, StoreError)
+    option = ", or leave out --save-weights" if all_trained else ""
+    put = f"put weights/{keys[0]}.safetensors back into the store"
+    ways = [put, "change the version of tests.toy:Teacher and of the tasks that need it"]
+    assert str(execution.fatal) == (
+        f"toys, N = 8, 4 samples, seed 0 (run {keys[0]}) has passed before (passed after 40 steps, accuracy 0.950), but its "
+        f"weights are gone, and it did not pass when it was trained again ({told}), so its new weights are not kept: "
+        f"{(', ' if option else ' or ').join(ways)}{option}"
+    )
+    assert notices == []
+    assert store.with_weights() == set()
+    assert store.rows() == rows
+    assert execution.is_over()
+    store.save_weights(keys[0], b"old")
+    store.save_weights(keys[1], b"old")
+    train_all(execution_of(store)[0])
+
+
+@pytest.mark.parametrize("accuracy", [0.89, 0.91])
+def test_a_run_of_a_whole_budget_has_to_reach_its_target_when_it_is_trained_again(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, accuracy: float
+) -> None:
+    needs = Pupil.needs
+    of_budget = lambda self, spec: {"teacher": dataclasses.replace(needs(self, spec)["teacher"], stop="budget")}  # noqa: E731
+    monkeypatch.setattr(Pupil, "needs", of_budget)
+    keys = without_weights(store)
+    execution, notices = made_again(store, {"accuracy": accuracy})
+    assert notices == []
+    assert store.with_weights() == (set(keys) if accuracy > 0.9 else set())
+    assert ("did not pass when it was trained again (finished after 40 steps, accuracy 0.890)" in str(execution.fatal)) == (
+        accuracy < 0.9
+    )
+
+
+@pytest.mark.parametrize("remakes", [False, True])
+@pytest.mark.parametrize("all_trained", [False, True])
+def test_what_can_be_done_about_a_run_that_fails_when_it_is_trained_again_is_told(
+    store: ResultStore, all_trained: bool, remakes: bool
+) -> None:
+    keys = without_weights(store, all_trained)
+    if all_trained and not remakes:
+        return
+    execution, _ = execution_of(store, remakes=remakes)
+    execution.next_pack("a")
+    execution._fail(keys[0], execution.running["a"][keys[0]], "ValueError: no", RunReport())
+    put = f"put weights/{keys[0]}.safetensors back into the store"
+    ways = f"{put}, mend the cause, or leave out --save-weights" if all_trained else f"{put} or mend the cause"
+    assert str(execution.fatal).endswith(f"it failed when it was trained again (ValueError: no): {ways}")
 
 
 @pytest.mark.parametrize("made_again", [True, False])
@@ -778,6 +928,116 @@ def test_rows_that_needed_other_runs_are_refused(store: ResultStore, monkeypatch
         stages_of(store, Rows(store.rows()))
     monkeypatch.setattr(Pupil, "version", "2")
     stages_of(store, Rows(store.rows()))
+
+
+class Graduate(Toy):
+    """It needs a pupil, which needs a teacher."""
+
+    defaults = Pupil.defaults
+
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
+        return {"pupil": dataclasses.replace(spec, task="tests.toy:Pupil", data_count=40, stop="target")}
+
+    def model(self, spec: RunSpec, parents: Mapping[str, nn.Module]) -> nn.Module:  # type: ignore[override]
+        return super().model(spec)
+
+
+GRADUATES = [dataclasses.replace(spec, task=f"{__name__}:Graduate") for spec in SPECS]
+PUPILS = list(dict.fromkeys(pupil for spec in GRADUATES for pupil in Graduate().needs(spec).values()))
+ANOTHER = dataclasses.replace(SPECS[0], task="tests.toy:Teacher", data_count=7, max_steps=40, stop="target")
+CHANGED = {
+    "the version of what it needed": (Teacher, "version", "2"),
+    "another run": (Pupil, "needs", lambda self, spec: {"teacher": ANOTHER}),
+    "no run": (Pupil, "needs", lambda self, spec: {}),
+}
+
+
+def graduates(store: ResultStore) -> tuple[Execution, Stages]:
+    return execution_of(store, task=Graduate(), specs=GRADUATES)
+
+
+def trained_by_kind(execution: Execution) -> Counter[str]:
+    return Counter(spec.task.partition(":")[2] for pack in train_all(execution) for spec in pack)
+
+
+def pupils_of(store: ResultStore) -> list[Row]:
+    return [row for row in store.rows() if row["task"] == "tests.toy:Pupil"]
+
+
+@pytest.mark.parametrize("trained", ["all", "all but the last stage"])
+@pytest.mark.parametrize("changed", CHANGED)
+def test_what_a_run_needs_is_refused_if_it_needed_other_runs(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, changed: str, trained: str
+) -> None:
+    execution, _ = graduates(store)
+    if trained == "all":
+        train_all(execution)
+    else:
+        train_all(execution_of(store, specs=PUPILS)[0])
+    pupil = Tasks(Graduate()).key(Graduate().needs(GRADUATES[0])["pupil"])
+    (before,) = (row["parents"]["teacher"] for row in pupils_of(store) if row["key"] == pupil)
+    graduates(store)
+    monkeypatch.setattr(*CHANGED[changed])
+    now = Tasks(Pupil()).parents(SPECS[0])
+    told = f"run {pupil} in the store was trained after other runs than it would need now: teacher {before}, now "
+    told += f"teacher {now['teacher']}. " if now else "none. "
+    whose = "tests.toy:Teacher" if now else "a task"
+    told += f"The version of {whose} has changed, or needs() of tests.toy:Pupil: change the version of tests.toy:Pupil, too"
+    with pytest.raises(UserError, match=f"^{re.escape(told)}$"):
+        graduates(store)
+    monkeypatch.setattr(Pupil, "version", "2")
+    if trained == "all":
+        with pytest.raises(UserError, match=r"or needs\(\) of .*:Graduate: change the version of .*:Graduate, too$"):
+            graduates(store)
+        monkeypatch.setattr(Graduate, "version", "2")
+    execution, _ = graduates(store)
+    of_teachers = 2 if changed == "the version of what it needed" else int(bool(now))
+    assert trained_by_kind(execution) == Counter(Teacher=of_teachers, Pupil=2, Graduate=4)
+
+
+def test_a_run_that_needed_none_is_no_longer_what_others_need_once_it_needs_one(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Pupil, "needs", lambda self, spec: {})
+        train_all(graduates(store)[0])
+        graduates(store)
+    assert {row["parents"] for row in pupils_of(store)} == {None}
+    with pytest.raises(UserError, match=r"than it would need now: none, now teacher [0-9a-f]{24}\. The version of"):
+        graduates(store)
+
+
+def test_rows_of_versions_without_needs_are_found_as_before(store: ResultStore) -> None:
+    """They have no column of what a run needed."""
+    train_all(graduates(store)[0])
+    with ResultStore(store.path / "former") as old:
+        old.append([row for row in store.rows() if row["task"] == "tests.toy:Teacher"])
+    (part,) = (store.path / "former" / "runs").iterdir()
+    table = pq.read_table(part).select(SCHEMAS[3].names)
+    pq.write_table(pa.table(table.columns, schema=SCHEMAS[3]), part)
+    (store.path / "weights").rename(store.path / "former" / "weights")
+    with ResultStore(store.path / "former") as old:
+        execution, stages = graduates(old)
+        assert stages.lost() is None
+        assert trained_by_kind(execution) == Counter(Pupil=2, Graduate=4)
+
+
+def test_a_run_that_another_launch_trains_after_other_runs_meanwhile_is_refused(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, _ = graduates(store)
+    assert {spec.task for spec in former.next_pack("a")} == {"tests.toy:Teacher"}
+    with ResultStore(store.path) as beside:
+        reports = dict.fromkeys(former.running["a"], RunReport(result=RESULT, weights=b"w"))
+        former.on_report("a", PackReport(runs=reports))
+        assert {spec.task for spec in former.next_pack("b")} == {"tests.toy:Pupil"}
+        with monkeypatch.context() as patched:
+            patched.setattr(Teacher, "version", "2")
+            now, _ = graduates(beside)
+        former.on_report("b", PackReport(runs=dict.fromkeys(former.running["b"], RunReport(result=RESULT, weights=b"w"))))
+        monkeypatch.setattr(Teacher, "version", "2")
+        with pytest.raises(UserError, match="was trained after other runs than it would need now"):
+            now._learn_from_others()
 
 
 def test_what_a_row_names_is_not_imported(store: ResultStore) -> None:

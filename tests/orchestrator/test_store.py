@@ -317,6 +317,21 @@ def test_a_folder_among_the_parts_is_set_aside_and_named(tmp_path: Path) -> None
     assert (tmp_path / "set-aside" / "folder").is_dir()
 
 
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_folder_in_the_place_of_a_file_is_moved_aside_and_named(tmp_path: Path, dropped: bool) -> None:
+    name = "checkpoints/k.pt" if dropped else "weights/k.safetensors"
+    folder, aside = tmp_path / name, tmp_path / "set-aside" / Path(name).name
+    (folder / "with").mkdir(parents=True)
+    with ResultStore(tmp_path) as store:
+        if dropped:
+            store.drop_checkpoint("k")
+        else:
+            store.save_weights("k", b"w")
+            assert store.load_weights("k") == b"w"
+        assert store.notices == [f"set aside {folder}: it is a folder, where a file belongs; it is now {aside}"]
+    assert (aside / "with").is_dir()
+
+
 def test_parts_copied_in_from_another_store_are_merged_without_doubles(place: Place) -> None:
     here, there = place.below("a"), place.below("b")
     with ResultStore(here.location) as store:

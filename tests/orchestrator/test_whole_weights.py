@@ -57,20 +57,59 @@ def test_weights_are_saved_with_a_digest_and_are_plain_safetensors(tmp_path: Pat
     assert int.from_bytes(data[:8], "little") % 8 == 0
     metadata = header.pop("__metadata__")
     assert header == plain
-    text = json.dumps({"__metadata__": {}, **header}, sort_keys=True, separators=(",", ":"))
-    assert metadata == {"contents_sha256": hashlib.sha256(text.encode() + tensors).hexdigest()}
+    text = json.dumps({"__metadata__": {"run": "k"}, **header}, sort_keys=True, separators=(",", ":"))
+    assert metadata == {"run": "k", "contents_sha256": hashlib.sha256(text.encode() + tensors).hexdigest()}
     with safetensors.safe_open(path, "pt") as opened:
         assert opened.metadata() == metadata
-    store.save_weights("again", WEIGHTS)
-    store.save_weights("twice", data)
-    assert store.load_weights("again") == store.load_weights("twice") == data
+    for again in (WEIGHTS, data, former(WEIGHTS)):
+        store.save_weights("k", again)
+        assert store.load_weights("k") == data
+
+
+def former(data: bytes) -> bytes:
+    """Weights as versions saved them that did not name the run."""
+    header, tensors = parts_of(data)
+    text = json.dumps({"__metadata__": {}, **header}, sort_keys=True, separators=(",", ":")).encode()
+    told = {"__metadata__": {"contents_sha256": hashlib.sha256(text + tensors).hexdigest()}, **header}
+    return headed(json.dumps(told, separators=(",", ":")).encode()) + tensors
+
+
+@pytest.mark.parametrize("how", ["swapped", "copied"])
+def test_weights_of_another_run_are_refused(how: str, tmp_path: Path) -> None:
+    store = Artifacts(tmp_path)
+    first, second = (store.save_weights(key, WEIGHTS) for key in ("k1", "k2"))
+    assert store.load_weights("k1") != store.load_weights("k2"), "each names its run"
+    one, two = first.read_bytes(), second.read_bytes()
+    first.write_bytes(two)
+    if how == "swapped":
+        second.write_bytes(one)
+    line = f"{first} is damaged: it holds the weights of another run"
+    with pytest.raises(DamagedWeightsError, match=f"^{re.escape(line)}$") as error:
+        store.load_weights("k1")
+    assert error.value.why == "it holds the weights of another run"
+    with pytest.raises(OSError, match=f"^{re.escape(line)}$"):
+        weights_of(str(tmp_path))("k1")
+    if how == "copied":
+        assert store.load_weights("k2") == two
+    store.save_weights("k1", two)
+    assert store.load_weights("k1") == one, "who saves them for a run means this run"
+
+
+def test_weights_that_do_not_name_their_run_are_loaded_as_before(tmp_path: Path) -> None:
+    store = Artifacts(tmp_path)
+    path = store.save_weights("k", WEIGHTS)
+    path.write_bytes(former(WEIGHTS))
+    assert store.load_weights("k") == former(WEIGHTS)
+    path.write_bytes(flipped(1)(former(WEIGHTS)))
+    with pytest.raises(DamagedWeightsError, match=r"its contents are not those of its SHA-256$"):
+        store.load_weights("k")
 
 
 def test_other_metadata_are_kept_and_covered(tmp_path: Path) -> None:
     store = Artifacts(tmp_path)
     path = store.save_weights("k", safetensors.torch.save(TENSORS, {"format": "pt"}))
     with safetensors.safe_open(path, "pt") as opened:
-        assert sorted(opened.metadata()) == ["contents_sha256", "format"]
+        assert sorted(opened.metadata()) == ["contents_sha256", "format", "run"]
     path.write_bytes(path.read_bytes().replace(b'"format":"pt"', b'"format":"np"'))
     with pytest.raises(DamagedWeightsError):
         store.load_weights("k")
