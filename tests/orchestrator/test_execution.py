@@ -263,6 +263,8 @@ def test_a_program_that_prints_no_accuracy_ends_the_launch_unless_it_has_told_on
         execution.rows.add(make_row(first, task_version="1", fixed_count=0, status="missed", reason="ended"))
     other = dataclasses.replace(first, options=(("program", "sh other.sh"), ("files", "{}")))
     execution.rows.add(make_row(other, task_version="1", fixed_count=0, status="missed", reason="ended"))
+    crashed = dataclasses.replace(first, data_count=5)
+    execution.rows.add(make_row(crashed, task_version="1", fixed_count=0, status="failed", reason="exception", error="no"))
     key = run_key(second, "1")
     execution.running["a"] = {key: second}
     execution._busy[key] = second
