@@ -33,6 +33,8 @@ from pyarrow import fs
 from orchestrator.store.place import Item, Result, Tell, tell_on_stderr
 
 URI = re.compile(r"(s3|gs|gcs):/+([^/?]+)(?:/([^?]*))?(\?.*)?$", re.DOTALL)
+NOTHING_THERE = re.compile("Cannot move source .* the object does not exist|No such (file or )?directory", re.DOTALL)
+"""What Arrow says by itself, with no number of an error, of an object or folder in Google's cloud that is not there."""
 AT_ONCE = 16
 """Requests in parallel."""
 WHOLE = 8 << 20
@@ -210,8 +212,8 @@ class Remote:
                 with self._in_words():
                     result = attempt()
             except RemoteError as error:
-                if error.is_denial and not was_denied:
-                    was_denied = True  # if the clock of this machine is wrong, the SDK now knows that of the server
+                if error.is_denial and self._is_s3 and not was_denied:
+                    was_denied = True  # if the clock of this machine is wrong, Amazon's SDK now knows that of the server
                     continue
                 if not error.may_pass:
                     raise
@@ -262,9 +264,22 @@ class Remote:
 
     def check(self) -> None:
         """Raises RemoteError unless the bucket is there."""
-        found, _ = self._patiently(lambda: self._reading.get_file_info(self._bucket))
-        if found.type == fs.FileType.NotFound:
+        if not self._patiently(self._is_there)[0]:
             raise self._explained("NO_SUCH_BUCKET")
+
+    def _is_there(self) -> bool:
+        """Google has a right to look at the bucket itself, which who may use its objects need not have. So a folder is listed
+        there: the server says NOT_FOUND if there is no bucket, and Arrow in words of its own that the folder is empty. The
+        client that asks does not try again for long by itself, so that mistakes are told soon."""
+        if self._is_s3:
+            return bool(self._reading.get_file_info(self._bucket).type != fs.FileType.NotFound)
+        try:
+            with self._in_words():
+                asking = fs.GcsFileSystem(retry_time_limit=timedelta(seconds=1))
+                asking.get_file_info(fs.FileSelector(f"{self._root}/launches"))
+        except FileNotFoundError as error:
+            return "Status(NOT_FOUND" not in str(error)
+        return True
 
     def put(self, name: str, data: bytes, may: Callable[[], bool] = lambda: True) -> bool:
         """Make the object hold `data`; a reader sees the former one or this one, whole.
@@ -284,7 +299,10 @@ class Remote:
         began = time.monotonic()
         # In a thread, where no Ctrl-C comes between the opening and the writing.
         path = f"{self._root}/{name}"
-        _, at_once = self._patiently(lambda: self._putting.submit(self._put_once, path, data).result(), may)
+        try:
+            _, at_once = self._patiently(lambda: self._putting.submit(self._put_once, path, data).result(), may)
+        except FileNotFoundError as error:
+            raise self._explained("NO_SUCH_BUCKET") from error
         return at_once and (self._is_s3 or time.monotonic() - began < 1)  # Google's client tries again by itself
 
     def _put_once(self, path: str, data: bytes) -> None:
@@ -449,7 +467,7 @@ class Remote:
             raise
         except (OSError, pa.ArrowException) as error:
             said = " ".join(str(error).split())
-            if "AWS Error NO_SUCH_KEY" in said:
+            if "AWS Error NO_SUCH_KEY" in said or (not self._is_s3 and NOTHING_THERE.match(said)):
                 raise FileNotFoundError(errno.ENOENT, said) from error
             raise self._explained(said, mistaken=isinstance(error, pa.ArrowInvalid)) from error
 
@@ -457,7 +475,12 @@ class Remote:
         server = self._endpoint or ("Amazon S3" if self._is_s3 else "Google Cloud Storage")
         if "NO_SUCH_BUCKET" in said:
             return RemoteError(f"the bucket {self._bucket} does not exist: create it first, or choose another one")
-        if re.search(r"ACCESS_DENIED|ACCESS_KEY|SIGNATURE|EXPIRED|CREDENTIAL|PERMISSION|HTTP status 40[13]|OAuth2", said):
+        if "OAuth2" in said and re.search("CURL error|UNAVAILABLE", said):
+            # Without a login the client looks for a server of tokens that only Google's own machines have.
+            may_pass = self._has_answered or "CURL error" not in said
+            return RemoteError(f"{server} does not answer: check the network, or log in with gcloud", may_pass=may_pass)
+        denials = "ACCESS_DENIED|ACCESS_KEY|SIGNATURE|EXPIRED|CREDENTIAL|PERMISSION|UNAUTHENTICATED|HTTP status 40[13]|OAuth2"
+        if re.search(denials, said):
             how = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE," if self._is_s3 else "log in with gcloud"
             who = "for an account that may read, write, list and delete in it"
             clock = "see also that the clock of this machine is right"
