@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.figures.panels import MOST_LAYERS, PAGE, SMALL, array_of, box_of, draw_box, draw_map, lines_by_layer
+from analysis.figures.panels import MOST_LAYERS, PAGE, SMALL, array_of, box_of, draw_box, draw_map, legend_below, lines_by_layer
 from analysis.figures.style import COLOURS
 from analysis.measures.tuning import STRIPED, additive_share
 
@@ -92,6 +92,5 @@ def draw_striped(table: pd.DataFrame) -> Figure:
         axes.tick_params(labelsize=SMALL)
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=ACROSS, fontsize=SMALL, frameon=False)
+    legend_below(figure, [f"{count} bumps" for count in counts], ACROSS)
     return figure
