@@ -229,6 +229,8 @@ def again(
         raise UserError(f"run {chosen} was trained with tf32, which needs a GPU: add --gpus-per-run 1")
     if spec.task != PROGRAM_TASK:
         checked(check_task, run, spec, where.save_weights)
+    elif where.save_weights:
+        raise UserError("--save-weights would change nothing, because a program cannot be told it: omit the option")
     options = dataclasses.replace(where, store=into, workers=where.workers or 1)
     settings = {"key": chosen, "from": where.store, "close": close, **options.origin(NAME, run.version)}
     study = Again(NAME, run, [spec], settings, stored=stored, close=close)

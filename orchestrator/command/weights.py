@@ -36,8 +36,8 @@ class Remaking:
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         """What the search needs; then these runs, before what the search only may need."""
-        keys = list(self._left(rows))
-        ready = [self._specs[key] for key in keys if not self._before[key].intersection(keys)]
+        keys = dict.fromkeys(self._left(rows))
+        ready = [self._specs[key] for key in keys if keys.keys().isdisjoint(self._before[key])]
         fill = max(0, min(room if fill is None else fill, room) - len(ready))
         asked = self.search.propose(rows, room, running, fill)
         return list(dict.fromkeys([*asked, *ready]))[:room]

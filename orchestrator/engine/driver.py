@@ -26,6 +26,7 @@ from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.engine.signals import hear
 from orchestrator.errors import LostRayError, printable
+from orchestrator.store import StoreError
 
 GRACE_SECONDS = 10.0
 """After a signal, and once its answer is told, the launch ends within this time, also if Ray hangs and cannot be shut down."""
@@ -135,7 +136,8 @@ def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
         _fit_once(execution, cluster, folder, max(TRIALS, TRIALS_PER_WORKER * workers), weights)
         shutil.rmtree(folder, ignore_errors=True)
     if execution.fatal is None and execution.outcome.stopped not in (None, *INTERRUPTED):
-        execution.look_again(0.0)  # another launch may have answered the question that a limit leaves open here
+        with contextlib.suppress(StoreError):  # the answer is told from what is known here
+            execution.look_again(0.0)  # another launch may have answered the question that a limit leaves open here
 
 
 def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int, weights: HeldWeights) -> None:

@@ -537,6 +537,9 @@ class Execution:
             del self._busy[run.key]
             if self.rows.get(run.key) is not None:  # its row is as it was
                 self.observer.dropped(run.key)
+                if self.again(run.key):  # it would be asked for without end
+                    lacks = f"{describe(run.spec)} was trained again for its weights, and there are none of it"
+                    self.fatal = self.fatal or StoreError(f"{lacks}: {self._remedy(run.key, 'see that nothing removes them')}")
         told = {row["key"] for row in written}
         self.outcome.trained += sum(run.result["status"] != "failed" for run in ended if run.key not in told)
         for stored in written:

@@ -438,6 +438,16 @@ def test_a_command_with_letters_that_no_terminal_shows_can_be_pasted(
     assert run(again.app, [*where, "--program", given.decode()]) == 0
 
 
+def test_weights_of_a_program_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    key = kept(tmp_path / "results", row(OF_PROGRAM))
+    words = [key, "--store", str(tmp_path / "results"), "--program", str(OF_PROGRAM.option("program")), "--save-weights"]
+    check_refusal(again.app, words, "--save-weights would change nothing", Path.cwd(), capsys)
+
+
 @pytest.mark.parametrize("program", [None, "", "sh '", "sh {none}"])
 def test_a_row_of_a_program_without_a_command_is_refused_in_words(
     program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -201,6 +201,22 @@ def test_an_error_of_ray_in_the_middle_ends_the_launch_in_a_line(
         assert execution.fatal is known
 
 
+@pytest.mark.parametrize("stopped", ["time", "lost"])
+def test_a_store_that_is_away_when_a_limit_ends_a_launch_does_not_keep_its_answer_from_being_told(stopped: str) -> None:
+    looked = list[float]()
+
+    def away(after: float) -> None:
+        looked.append(after)
+        raise StoreError("the bucket does not answer")
+
+    outcome: Any = SimpleNamespace(stopped=stopped)
+    execution: Any = SimpleNamespace(
+        workers=1, cpu_workers=0, is_over=lambda: True, fatal=None, outcome=outcome, look_again=away
+    )  # fmt: skip
+    driver._fit(execution, Cluster(), Path())
+    assert (looked, outcome.stopped) == ([0.0], stopped)
+
+
 KILLED = """\
 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.1, ID: fd19) was 4.65GB used
 Considered workers: [

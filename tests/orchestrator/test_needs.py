@@ -552,12 +552,12 @@ def without_weights(store: ResultStore, all_trained: bool = False, **result: Any
 
 
 def made_again(
-    store: ResultStore, result: Mapping[str, Any], gates: bool = True, remakes: bool = False
+    store: ResultStore, result: Mapping[str, Any], gates: bool = True, remakes: bool = False, weights: bytes | None = b"new"
 ) -> tuple[Execution, list[str]]:
     """What comes of teachers whose weights are gone, and what is said of them."""
     execution, _ = execution_of(store, gates, remakes=remakes)
     execution.next_pack("a")
-    report = RunReport(result={**ENDED, **result}, weights=b"new")
+    report = RunReport(result={**ENDED, **result}, weights=weights)
     execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], report)))
     return execution, cast(Watcher, execution.observer).notices
 
@@ -636,6 +636,17 @@ def test_weights_of_a_run_that_had_passed_and_no_longer_does_are_not_given_to_th
     store.save_weights(keys[0], b"old")
     store.save_weights(keys[1], b"old")
     train_all(execution_of(store)[0])
+
+
+def test_a_run_that_leaves_no_weights_when_it_is_trained_again_for_them_is_not_trained_without_end(store: ResultStore) -> None:
+    keys = without_weights(store)
+    execution, notices = made_again(store, {}, weights=None)
+    assert notices == []
+    assert str(execution.fatal) == (
+        "toys, N = 8, 4 samples, seed 0 was trained again for its weights, and there are none of it: put "
+        f"weights/{keys[0]}.safetensors back into the store or see that nothing removes them"
+    )
+    assert execution.is_over()
 
 
 @pytest.mark.parametrize("accuracy", [0.89, 0.91])
