@@ -128,7 +128,8 @@ def _parents(tasks: Tasks, spec: RunSpec, load: Load, find: Find) -> dict[str, P
             weights = load(key, most_bytes(load_task(parent.task), parent))
         except FileNotFoundError:
             raise ParentError(
-                f"the weights of the {name} that it needs are gone: put weights/{key}.safetensors back into the store"
+                f"the weights of the {name} that it needs are gone: put weights/{key}.safetensors back into the store, or "
+                "train it again by the command of the study with --save-weights"
             ) from None
         except OSError as error:
             raise ParentError(f"the weights of the {name} that it needs, run {key}, cannot be read ({error})") from None

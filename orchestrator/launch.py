@@ -341,8 +341,8 @@ class _Launch:
             concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
             again=stages.again,
             forget=stages.forget,
-            is_gated=stages.is_gated,
             is_for_option=stages.is_for_option,
+            leave=stages.leave,
             outcome=self.outcome,
             said=self.said,
         )

@@ -149,13 +149,13 @@ class Stages:
         is_needed = self._staged is not None and self._staged.again(key)
         return is_needed or (self._remaking is not None and self._remaking.again(key))
 
-    def is_gated(self, key: str) -> bool:
-        """Whether a run has to pass, as others need it."""
-        return self._staged is not None and self._staged.gates and self._staged.name(key) is not None
-
     def is_for_option(self, key: str) -> bool:
         """Whether a finished run is trained once more only as the user wants its weights."""
         return self._remaking is not None and key not in self._needed_now()
+
+    def leave(self, key: str) -> bool:
+        """Let a finished run be without weights that only the user wants; False if other runs need them."""
+        return self._remaking is not None and self.is_for_option(key) and self._remaking.leave(key)
 
     def forget(self, key: str) -> None:
         """Look for the weights of a run anew when they are asked for next, as this launch or another may have saved them."""
@@ -189,7 +189,8 @@ class Stages:
         if self._staged is None:
             return None
         told = ", ".join(f"{count} {name}" for name, count in self._look_up(self._staged).items())
-        return f"{told}: finished, but without weights in {self._store.location}/weights, so trained again" if told else None
+        lacking = f"finished, but without weights in {self._store.location}/weights, so trained again"
+        return f"{told} that the next runs need: {lacking}" if told else None
 
     def without_weights(self) -> str | None:
         """What is to be said of finished runs of which the study keeps the weights, and whose weights are not in the store."""

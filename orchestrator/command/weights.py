@@ -53,6 +53,13 @@ class Remaking:
         """Whether a finished run is to be trained once more."""
         return key in self._specs and not self._has_weights(key)
 
+    def leave(self, key: str) -> bool:
+        """Ask for a run no more; False if another of these needs it."""
+        if any(key in before for before in self._before.values()):
+            return False
+        del self._specs[key], self._before[key]
+        return True
+
     @property
     def keys(self) -> list[str]:
         return list(self._specs)

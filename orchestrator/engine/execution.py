@@ -130,10 +130,10 @@ class Execution:
     """Whether a finished run is to be trained once more."""
     forget: Callable[[str], object] = lambda key: None
     """Called when that may have changed."""
-    is_gated: Callable[[str], bool] = lambda key: False
-    """Whether a run has to pass, as others need it."""
     is_for_option: Callable[[str], bool] = lambda key: False
     """Whether a finished run is trained once more only as the user wants its weights (--save-weights)."""
+    leave: Callable[[str], bool] = lambda key: False
+    """Lets such a run be without weights from now on; False if others need them."""
     end_worker: Callable[[str], object] = lambda trial_id: None
     """Ends the process of a worker, whatever it does, by the trial that it has."""
     tasks: Tasks = field(init=False)
@@ -571,19 +571,24 @@ class Execution:
         return row is not None and row["status"] != "failed" and not self.again(key)
 
     def _goes_with_its_row(self, run: _Ended) -> bool:
-        """Whether the weights of a run may be saved. If it was trained again for them, its row stays. It is said if the run has
-        ended otherwise; and it ends the launch if the row says that a run has passed which others need, and now it has not."""
+        """Whether the weights of a run may be saved. If it was trained again for them, its row stays, and it is said if the run
+        has ended otherwise. If the row says that it has passed, and now it has not, they may not, as whoever uses them goes by
+        the row; and the launch ends if other runs need them."""
         row = self.rows.get(run.key)
         if row is None or row["status"] == "failed":
             return True
         now = {**row, "accuracy": None, **run.result}
         told = f"{describe(run.spec)} (run {run.key})"
-        if self.is_gated(run.key) and has_passed(row) and not has_passed(now):
-            another = f"change the version of {run.spec.task} and of the tasks that need it"
-            self.fatal = self.fatal or StoreError(
-                f"{told} has passed before ({_end_of(row)}), but its weights are gone, and it did not pass when it was trained "
-                f"again ({_end_of(now)}), so its new weights are not kept: {self._remedy(run.key, another)}"
+        if has_passed(row) and not has_passed(now):
+            told += (
+                f" has passed before ({_end_of(row)}), but its weights are gone, and it did not pass when it was trained again "
+                f"({_end_of(now)}), so its new weights are not kept"
             )
+            if self.leave(run.key):
+                self.observer.notice(f"warning: {told}")
+            else:
+                another = f"change the version of {run.spec.task} and of the tasks that need it"
+                self.fatal = self.fatal or StoreError(f"{told}: {self._remedy(run.key, another)}")
             return False
         if not ends_alike(row, now):
             self.observer.notice(

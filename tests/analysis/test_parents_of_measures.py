@@ -98,7 +98,8 @@ def test_weights_of_a_parent_that_are_gone_are_named(made: tuple[MeasureTable, R
     with pytest.raises(ParentError) as error:
         parents_of(row, load, rows_of(table).get)
     key = row["parents"]["probe"]
-    assert lines(error) == f"the weights of the probe that it needs are gone: put weights/{key}.safetensors back into the store"
+    told = f"the weights of the probe that it needs are gone: put weights/{key}.safetensors back into the store, or train "
+    assert lines(error) == f"{told}it again by the command of the study with --save-weights"
 
     def unreadable(key: str, most: int | None) -> bytes:
         raise PermissionError("no rights")

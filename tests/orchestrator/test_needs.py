@@ -481,8 +481,8 @@ def execution_of(
     execution = Execution(
         search=stages.search, task=task, store=store, rows=rows, observer=Watcher(), workers=1,
         limits=Limits(save_weights=stages.is_parent), versions="test", launch="test", packs=PackSizes(task, fixed=8),
-        again=stages.again, forget=stages.forget, concerns=stages.matters, is_gated=stages.is_gated,
-        is_for_option=stages.is_for_option,
+        again=stages.again, forget=stages.forget, concerns=stages.matters,
+        is_for_option=stages.is_for_option, leave=stages.leave,
     )  # fmt: skip
     return execution, stages
 
@@ -526,7 +526,7 @@ def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStor
     execution, stages = execution_of(store)
     told = stages.lost()
     assert told is not None
-    assert "1 teacher: finished, but without weights in" in told
+    assert "1 teacher that the next runs need: finished, but without weights in" in told
     packs = train_all(execution)
     assert [spec.seed for pack in packs for spec in pack if spec.task == "tests.toy:Teacher"] == [0]
     assert key in store.with_weights()
@@ -582,7 +582,6 @@ def test_a_run_that_ends_again_as_its_row_says_up_to_rounding_is_not_told_of(
     [
         ({}, {"steps": 20}, True, "passed after 20 steps, accuracy 0.950) than its row says (passed after 40 steps, accuracy"),
         ({}, {"accuracy": None}, True, "passed after 40 steps, accuracy unknown) than its row says (passed after"),
-        ({}, {"status": "missed", "accuracy": 0.25}, False, "missed after 40 steps, accuracy 0.250) than its row says (passed"),
         ({"status": "missed", "accuracy": 0.25}, {}, False, "passed after 40 steps, accuracy 0.950) than its row says (missed"),
         ({"status": "missed"}, {"status": "diverged", "accuracy": math.nan}, False, "diverged after 40 steps, accuracy nan)"),
     ],
@@ -602,6 +601,7 @@ def test_a_run_that_ends_otherwise_when_it_is_trained_again_is_told(
     assert store.rows() == rows
 
 
+@pytest.mark.parametrize("gates", [False, True])
 @pytest.mark.parametrize("remakes", [False, True])
 @pytest.mark.parametrize("all_trained", [False, True])
 @pytest.mark.parametrize(
@@ -612,14 +612,14 @@ def test_a_run_that_ends_otherwise_when_it_is_trained_again_is_told(
     ],
 )
 def test_weights_of_a_run_that_had_passed_and_no_longer_does_are_not_given_to_those_that_need_it(
-    store: ResultStore, result: dict[str, Any], told: str, all_trained: bool, remakes: bool
+    store: ResultStore, result: dict[str, Any], told: str, all_trained: bool, remakes: bool, gates: bool
 ) -> None:
     keys = without_weights(store, all_trained)
     if all_trained and not remakes:  # nobody needs them any more
         assert execution_of(store)[0].is_over()
         return
     rows = store.rows()
-    execution, notices = made_again(store, result, remakes=remakes)
+    execution, notices = made_again(store, result, gates, remakes)
     assert isinstance(execution.fatal, StoreError)
     option = ", or leave out --save-weights" if all_trained else ""
     put = f"put weights/{keys[0]}.safetensors back into the store"
@@ -636,6 +636,27 @@ def test_weights_of_a_run_that_had_passed_and_no_longer_does_are_not_given_to_th
     store.save_weights(keys[0], b"old")
     store.save_weights(keys[1], b"old")
     train_all(execution_of(store)[0])
+
+
+def test_weights_of_a_run_that_nobody_needs_and_that_passes_no_longer_are_not_kept(store: ResultStore) -> None:
+    """The others of the study are trained again all the same."""
+    teachers = [teacher for spec in SPECS[::2] for teacher in Pupil().needs(spec).values()]
+    train_all(execution_of(store, task=Teacher(), specs=teachers)[0], Teacher=ENDED)
+    execution, stages = execution_of(store, task=Teacher(), specs=teachers, remakes=True)
+    execution.limits = Limits(save_weights=lambda spec: True)
+    execution.next_pack("a")
+    first, second = execution.running["a"]
+    missed = {**ENDED, "status": "missed", "accuracy": 0.25}
+    reports = {key: RunReport(result=result, weights=b"new") for key, result in ((first, missed), (second, ENDED))}
+    execution.on_report("a", PackReport(runs=reports))
+    assert cast(Watcher, execution.observer).notices == [
+        f"warning: toys, N = 8, 4 samples, seed 0 (run {first}) has passed before (passed after 40 steps, accuracy 0.950), but "
+        "its weights are gone, and it did not pass when it was trained again (missed after 40 steps, accuracy 0.250), so its "
+        "new weights are not kept"
+    ]
+    assert (execution.fatal, execution.is_over(), stages.again(first)) == (None, True, False)
+    assert store.with_weights() == {second}
+    assert [row["status"] for row in store.rows()] == ["passed", "passed"]
 
 
 def test_a_run_that_leaves_no_weights_when_it_is_trained_again_for_them_is_not_trained_without_end(store: ResultStore) -> None:
