@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import stat
 import subprocess
@@ -451,3 +452,32 @@ with StoreLocks.open(Path({str(tmp_path / ".lock")!r})).appending():
     assert told == [one for one in told if f"another process has been writing to {tmp_path} for" in one and "Ctrl-Z" in one]
     assert len(told) == 1, "nothing is said where there is no wait"
     folder.close()
+
+
+def test_a_file_of_which_the_system_takes_a_part_only_replaces_nothing(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+        try:
+            with pytest.raises(StoreError, match="File too large"):
+                store.append([row(2)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert plain_keys(tmp_path) == [row(1)["key"]]
+        assert len(store.append([row(2)])) == 1
+
+
+def test_the_folders_of_a_new_store_are_durable_before_its_first_row_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, synced = os.fsync, set[str]()
+
+    def log_sync(descriptor: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", log_sync)
+    with ResultStore(tmp_path / "a" / "s") as store:
+        store.append([row(1)])
+    assert synced >= {str(tmp_path / place) for place in (".", "a", "a/s", "a/s/runs")}

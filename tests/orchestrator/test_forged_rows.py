@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from spoil import change, first, replaced
 from store_child import row
+from test_retry import failed, put_part
 
 import orchestrator.store.register as register_module
 from orchestrator.command.cli import run
@@ -249,3 +250,19 @@ def test_a_study_names_what_it_does_not_believe(tmp_path: Path, capsys: pytest.C
     (notice,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert str(part) in notice
     assert made["key"] in notice
+
+
+def test_of_rows_in_one_file_a_failed_one_stays_rather_than_one_that_cannot_be_believed(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(9)])
+    put_part(tmp_path, "zz.parquet", row(1) | {"N": 999}, row(1, **failed("a")))
+    with ResultStore(tmp_path) as store:
+        assert {found["data_count"]: found["status"] for found in store.rows()} == {9: "passed", 1: "failed"}
+
+
+def test_who_only_reads_has_the_failed_row_and_not_a_forged_one_of_the_run(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, **failed("a")), row(2)])
+    put_part(tmp_path, "zz.parquet", row(1) | {"N": 999})
+    with ResultStore(tmp_path, read_only=True) as reading:
+        assert {found["data_count"]: found["status"] for found in reading.rows()} == {1: "failed", 2: "passed"}

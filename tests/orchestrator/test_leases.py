@@ -363,3 +363,13 @@ def test_an_upload_that_failed_is_repeated_unless_its_rows_have_come_by_another_
         assert parts.turns.repeat(elsewhere)
         assert not parts.turns.repeat(elsewhere)
     assert parts.written == ({} if known else {"runs/runs-a.parquet": parquet_bytes(table)})
+
+
+def test_a_claim_counts_as_long_as_its_launch_renews_its_lease(leases: tuple[Lease, Lease], memory: Memory) -> None:
+    a, b = leases
+    assert a.take(["k"]) == {"k"}
+    for _ in range(3):
+        memory.now += 0.9 * LEASE_SECONDS
+        a._renew()
+    tidy(b)
+    assert b.take(["k"]) == set()

@@ -534,6 +534,17 @@ def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStor
     assert execution.outcome.trained == 5
 
 
+def test_of_finished_runs_of_one_family_the_one_that_is_needed_is_found(store: ResultStore) -> None:
+    tasks = Tasks(Pupil())
+    (teacher,) = tasks.needs(SPECS[0]).values()
+    ended = {"fixed_count": 0, "status": "passed", "reason": "target"}
+    for spec in (dataclasses.replace(teacher, data_count=teacher.data_count + 1), teacher):
+        store.append([make_row(spec, task_version=tasks.version(spec), **ended)])
+    rows = Rows()
+    stages_of(store, rows)
+    assert rows.get(tasks.key(teacher)) is not None
+
+
 ENDED = {**RESULT, "steps": 40, "accuracy": 0.95}
 
 

@@ -875,3 +875,64 @@ def test_a_study_goes_on_from_the_bucket_alone(server: Server, uri: str, tmp_pat
     assert f"wrote {uri}/scaling/scaling.png" in second.stdout
     assert {"scaling.csv", "scaling.json", "scaling.png", "scaling.svg"} == set(names(server, uri, "scaling"))
     assert not (tmp_path / uri.partition(":")[0]).exists()
+
+
+def test_who_appends_what_it_has_not_claimed_looks_first_however_lately_it_looked(
+    uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(9)])
+        on("b")
+        with ResultStore(uri) as other:
+            other.append([row(1)])
+            monkeypatch.setattr(turns_module, "PULL_EVERY", 600.0)
+            assert store.append([row(1)]) == []
+    assert len(plain_keys(uri)) == 2
+
+
+def test_who_claims_again_under_a_new_lease_looks_first(
+    uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ResultStore(uri) as sleeper:
+        assert sleeper.claim(row(1)["key"])
+        sleeper.refresh()
+        on("b")
+        with ResultStore(uri) as other:
+            put_to_sleep(sleeper)
+            assert soon(lambda: other.claim(row(1)["key"]))
+            other.append([row(1)])
+        monkeypatch.setattr(turns_module, "PULL_EVERY", 600.0)
+        assert sleeper.append([row(1)]) == []
+    assert len(plain_keys(uri)) == 1
+
+
+def test_who_gets_a_claim_sees_what_the_former_holder_wrote(
+    uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ResultStore(uri) as store:
+        on("b")
+        with ResultStore(uri) as other:
+            assert other.claim(row(1)["key"])
+            monkeypatch.setattr(turns_module, "PULL_EVERY", 600.0)
+            other.append([row(1)])
+        assert store.claim(row(1)["key"])
+        assert [found["data_count"] for found in store.refresh()] == [1]
+
+
+def test_a_checkpoint_that_was_looked_for_saved_and_dropped_is_gone(uri: str, on: Callable[[str], None]) -> None:
+    with ResultStore(uri) as store:
+        assert store.load_checkpoint("k") is None
+        store.save_checkpoint("k", b"one")
+        store.drop_checkpoint("k")
+        on("b")
+        with ResultStore(uri) as other:
+            assert other.load_checkpoint("k") is None
+
+
+def test_an_append_that_failed_and_is_repeated_as_it_was_doubles_no_row(server: Server, uri: str) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        with server.failing("403 PUT .*/runs/"), pytest.raises(StoreError):
+            store.append([row(2)])
+        store.append([row(2)])
+    assert sorted(plain_keys(uri)) == sorted(row(i)["key"] for i in (1, 2))

@@ -136,6 +136,57 @@ def put_part(store: Path, name: str, *rows: dict[str, Any]) -> None:
     (store / "written").replace(store / "runs" / name)
 
 
+def test_a_copy_of_a_failed_row_is_told_as_a_copy(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, **failed("a"))])
+    (part,) = (tmp_path / "runs").iterdir()
+    (part.with_name("zz.parquet")).write_bytes(part.read_bytes())
+    with ResultStore(tmp_path) as store:
+        (notice,) = store.notices
+    assert "1 of its rows is in other files already" in notice
+
+
+def test_what_another_launch_has_ended_is_found_before_it_is_news(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, **failed("a"))])
+    with ResultStore(tmp_path) as usual, ResultStore(tmp_path) as other:
+        assert usual.retry_failed() == other.retry_failed() == 1
+        other.append([row(1)])
+        assert [found["status"] for found in usual.find({"data_count": [1]})] == ["passed"]
+
+
+def test_a_reader_hears_of_a_full_part_that_was_rid_of_a_row_after_its_better_one_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 3)
+    with ResultStore(tmp_path) as store:
+        store.append([row(9)])
+    put_part(tmp_path, "b.parquet", row(1, **failed("a")), row(2), row(3))
+    with ResultStore(tmp_path, read_only=True) as reading:
+        put_part(tmp_path, "a.parquet", row(1))
+        assert [found["data_count"] for found in reading.refresh()] == [1]
+        put_part(tmp_path, "b.parquet", row(2), row(3), row(4))
+        assert [found["data_count"] for found in reading.refresh()] == [4]
+        assert len(reading.rows()) == 5
+
+
+def test_a_launch_at_work_hears_of_an_indexed_part_that_lost_a_row_and_got_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 10)
+    with ResultStore(tmp_path) as store:
+        store.append([row(i, **(failed("a") if i == 7 else {})) for i in range(10)])
+    with ResultStore(tmp_path) as at_work:
+        assert len(at_work._register.index.parts) == 1
+        for came in ([row(7, **failed("b"), finished_at=LATE)], [row(7), row(60)]):
+            with ResultStore(tmp_path) as other:
+                other.retry_failed()
+                other.append(came)
+        assert [(found["data_count"], found["status"]) for found in at_work.refresh()] == [(7, "passed"), (60, "passed")]
+        assert at_work.append([row(60)]) == [], "it would be in two files"
+
+
 @pytest.mark.parametrize("names", ["ab", "ba"])
 def test_launches_at_work_hear_of_a_row_that_made_way_for_one_in_another_part_they_know(
     names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from analysis import export
 from orchestrator.command.cli import run
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 from orchestrator.store.folder import Folder
+from orchestrator.store.index import INDEXED, Index
+from orchestrator.store.locks import StoreLocks
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.register import Register
 from orchestrator.store.rows import SCHEMAS, Row, encode
@@ -916,3 +919,33 @@ def test_the_longest_open_part_comes_first() -> None:
     for name, rows in (("a", 2), ("b", 3), ("c", 1)):
         register.put(name, (0, 100, 0), encode([row(n) for n in range(rows)]))
     assert register.open_parts() == ["b", "a", "c"]
+
+
+def test_a_key_that_begins_as_one_in_the_index_is_not_known() -> None:
+    key = row(1)["key"]
+    near = key[:-1] + ("0" if key[-1] != "0" else "1")
+    index = Index.of(Index().extended({"a.parquet": ((1, 2, 3), encode([row(1)]).select(INDEXED))}))
+    assert index.holds([key, near]) == {key}
+
+
+def test_what_another_launch_settled_and_extended_while_this_one_waited_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appending, waits = StoreLocks.appending, [True]
+    with ResultStore(tmp_path) as store, ResultStore(tmp_path) as other:
+        store.append([row(1)])
+        (part,) = (tmp_path / "runs").iterdir()
+        part.with_name(part.name.replace("runs-", "runs-0")).write_bytes(parquet_bytes(encode([row(1), row(3)])))
+
+        @contextlib.contextmanager
+        def late(locks: StoreLocks) -> Iterator[None]:
+            if waits:
+                waits.clear()
+                other.append([row(4)])
+            with appending(locks):
+                yield
+
+        monkeypatch.setattr(StoreLocks, "appending", late)
+        store.refresh()
+        assert sorted(found["data_count"] for found in store.rows()) == [1, 3, 4]
+    assert len(plain_keys(tmp_path)) == 3
