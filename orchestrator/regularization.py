@@ -201,7 +201,8 @@ class RegularizationStudy(PlainStudy):
         searched = ", ".join(_as_options(s["space"], s["N"])) or "nothing"
         pruner = "no" if s["pruner"] == "none" else s["pruner"]
         published = known_points(template, self.search.tuning.dimensions, COMPARED.values())
-        in_any_case = "confirmed in any case: the best of the published settings that are tried\n"
+        what = "settings" if {*WEIGHTS} <= {one.name for one in self.search.tuning.dimensions} else "values"
+        in_any_case = f"confirmed in any case: the best of the published {what} that are tried\n"
         where = (
             f"N = {s['N']}, {s['region']}, {s['epochs']} epochs; {s['sampler']} sampler, {pruner} pruner\n"
             f"searched: {searched}\n"

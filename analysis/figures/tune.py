@@ -102,7 +102,7 @@ def _history(axes: Axes, answer: Answer) -> None:
     if len(ended):
         axes.plot(
             ended["number"], [0.02] * len(ended), "x", color="0.6", ms=4, transform=axes.get_xaxis_transform(),
-            label="pruned, diverged or failed",
+            label="pruned, diverged, failed, or no number",
         )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="trial, in the order they finished", ylabel=_in_lines(aim.name))

@@ -177,6 +177,7 @@ def test_a_plan_says_that_the_best_published_setting_is_confirmed_beside_the_bes
     line = "confirmed in any case: the best of the published settings that are tried"
     assert line in planned_by()
     assert line in planned_by("--objectives", "id,validation")
+    assert line.replace("settings", "values") in planned_by("--lambda-entropy", "0.5")
     assert "confirmed" not in planned_by("--confirm-seeds", "0")
     assert "confirmed" not in planned_by("--lambda-entropy", "2..3")
 
