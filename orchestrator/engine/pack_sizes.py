@@ -35,7 +35,7 @@ def shape_key(spec: RunSpec, task: Task) -> str:
 class PackSizes:
     """How many runs of a shape train together.
 
-    Sizes are measured by the worker that trains the first run of a shape, remembered in the store for each kind of machine,
+    Sizes are measured by the worker that trains the first run of a shape, remembered in the store for CPUs and for GPUs,
     and halved when memory runs out. What other launches have stored meanwhile stays there.
 
     Args:

@@ -92,7 +92,10 @@ class PackTrainable(tune.Trainable):
         for run in getattr(self, "_runs", {}).values():
             run.close()
         given: Order = config["order"]
-        self._order = dataclasses.replace(given)
+        self._unmade = list(given.runs)
+        """What is still to be made into runs, which may take a while: with checkpoints and weights of parents, read once."""
+        light = [dataclasses.replace(order, checkpoint=None, parents={}) for order in given.runs]
+        self._order = dataclasses.replace(given, runs=light)
         given.runs = []  # Tune sends the config with every result
         self._gpus: float = config["gpus"]
         self._device = "cuda" if self._gpus and torch.cuda.is_available() else "cpu"
@@ -114,7 +117,7 @@ class PackTrainable(tune.Trainable):
     def step(self) -> dict[str, Any]:
         with _watched(self._order):
             report = self._advance()
-        return {"done": report.done, "report": report}
+        return {"done": report.error is not None or (report.done and not self._unmade), "report": report}
 
     def checkpoints(self) -> dict[str, bytes]:
         """Those that were made for the last report, by run key: given away once."""
@@ -130,9 +133,9 @@ class PackTrainable(tune.Trainable):
 
     def _advance(self) -> PackReport:
         try:
-            if self._pack is None and not self._runs:
-                self._make()
-            self._train()
+            self._make()
+            if not self._unmade:
+                self._train()
             return self._report()
         except RunError as error:
             self._pack = None
@@ -166,11 +169,13 @@ class PackTrainable(tune.Trainable):
             self._notices[key] = f"cannot be trained together with others, so such runs are trained one by one ({why})"
 
     def _make(self) -> None:
-        """Make the runs; one that cannot be made does not keep the others from being trained."""
-        device = self._device
-        orders = self._order.runs
-        self._order.runs = [dataclasses.replace(order, checkpoint=None, parents={}) for order in orders]  # large, and read once
-        for order in orders:
+        """Make the runs that are left to make, for a slice; one that cannot be made does not keep the others from being
+        trained."""
+        if not self._unmade:
+            return
+        device, end = self._device, time.monotonic() + self._order.slice_seconds
+        while self._unmade:
+            order = self._unmade.pop(0)
             key, spec = order.key, RunSpec.from_dict(order.spec)
             self._seconds[key] = 0.0
             began = time.perf_counter()
@@ -187,10 +192,12 @@ class PackTrainable(tune.Trainable):
                 self._errors[key] = storable(traceback.format_exc())
             finally:
                 self._seconds[key] += time.perf_counter() - began
+            if self._unmade and time.monotonic() >= end:
+                return
         trainings = [run for run in self._runs.values() if isinstance(run, Training)]
         if trainings:
             self._pack = pack = Pack(trainings)
-            if self._order.measure_pack_size:
+            if self._order.measure_pack_size and (not self._gpus or device == "cuda"):  # a CPU says nothing of a GPU
                 self._best_pack_size = best_pack_size(pack.runs[0])
         elif self._runs:
             (self._pack,) = self._runs.values()

@@ -1114,6 +1114,44 @@ class PrunesFirst(GridSearch):
         return 1 if spec.seed == 0 and len(curve.step) else None
 
 
+def test_a_pack_whose_runs_take_long_to_make_reports_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets the time of a run, and one that cannot be made does not end the worker."""
+    specs = [dataclasses.replace(SPEC, data_count=4, seed=seed, max_steps=20, stop="budget") for seed in range(4)]
+    made = list[int]()
+    data = Toy.data
+
+    def slow(task: Toy, spec: RunSpec) -> Any:
+        made.append(spec.seed)
+        if spec.seed < 2:
+            raise ValueError("no data")
+        return data(task, spec)
+
+    monkeypatch.setattr(Toy, "data", slow)
+    orders = [ordered(spec) for spec in specs]
+    trainable = PackTrainable({"order": Order(orders, slice_seconds=0.0), "cpus": 1.0, "gpus": 0.0})
+    counts, done, reports = list[int](), False, dict[str, RunReport]()
+    while not done:
+        told = trainable.train()
+        done = told["done"]
+        counts.append(len(made))
+        reports |= told["report"].runs
+    assert counts[:4] == [1, 2, 3, 4]
+    assert counts[-1] == 4
+    assert [reports[order.key].error is None for order in orders] == [False, False, True, True]
+    assert [reports[order.key].result["steps"] for order in orders[2:]] == [20, 20]
+
+
+@pytest.mark.parametrize("gpus", [0.0, 1.0])
+def test_a_worker_that_should_have_a_gpu_and_has_none_measures_no_pack_size(
+    monkeypatch: pytest.MonkeyPatch, gpus: float
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(of_worker, "best_pack_size", lambda run: 7)
+    order = Order([ordered(dataclasses.replace(SPEC, data_count=4, max_steps=20))], measure_pack_size=True)
+    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": gpus}).train()["report"]
+    assert report.best_pack_size == (None if gpus else 7)
+
+
 @pytest.mark.parametrize("stacked", [True, False])
 def test_a_run_that_is_pruned_is_not_trained_on_in_its_pack(store: ResultStore, stacked: bool) -> None:
     task = BumpTask()
@@ -1128,7 +1166,8 @@ def test_a_run_that_is_pruned_is_not_trained_on_in_its_pack(store: ResultStore, 
     assert len(execution.next_pack("t")) == 3
     trainable = PackTrainable({"order": Order([ordered(spec) for spec in specs], slice_seconds=0.0), "cpus": 1.0, "gpus": 0.0})
     actor, ending = actor_of(trainable), Ending(execution)
-    trainable.train()  # one step, so that there is a pack
+    while trainable._pack is None:
+        trainable.train()
     runs = dict(trainable._runs)
     assert isinstance(trainable._pack, Pack)
     trainable._pack._alone = not stacked

@@ -439,6 +439,14 @@ def test_a_pack_grows_while_that_pays_and_memory_holds_it(monkeypatch: pytest.Mo
     assert best_pack_size(run) == 2
 
 
+def test_the_size_of_a_pack_can_be_measured_beside_a_run_that_is_almost_over() -> None:
+    run = Training(toy_spec(max_steps=40, stop="budget"), Toy())
+    while run.step < 39:
+        run.advance(0.0)
+    assert packing._seconds_per_run_step(run, 2) > 0
+    assert run.step == 39
+
+
 def test_a_pack_on_a_gpu_grows_fourfold_and_over_a_doubling_that_gains_little(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {1: 8.0, 2: 7.9, 4: 6.0, 8: 5.0, 16: 4.8, 64: 3.9, 256: 1.0}
     asked: list[int] = []

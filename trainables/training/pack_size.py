@@ -93,7 +93,7 @@ def twin(run: Training) -> Training:
     twin.model, twin.average = copy.deepcopy(run.model), copy.deepcopy(run.average)
     twin.penalty = getattr(twin.model, "penalty", None)
     twin.optimizer = twin.new_optimizer(twin.model.parameters())
-    twin.loss_sum = run.loss_sum.clone()
+    twin.step, twin.loss_sum = 0, run.loss_sum.clone()
     for name in (*CURVES, "curve_norm", "curve_summary"):
         setattr(twin, name, copy.copy(getattr(run, name)))
     return twin
