@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,8 @@ UNREACHED = "unreached"
 """Where that is an objective, a column of the confirmed settings: how many fresh seeds never reached the target."""
 COUNTS = ("number", "seeds", "failed", UNREACHED, STEPS, "pairs")
 """Columns of whole numbers."""
+OF_NEEDED = "as runs that are needed first failed or missed their targets"
+"""Why some runs are passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ class Answer:
     settings: Mapping[str, Any]
     winner: str | None = None
     """The setting that wins: with several objectives, the best of the front in the last one."""
+    untrained: Mapping[str, int] = field(default_factory=dict)
+    """Of confirmed settings, how many fresh seeds could not be trained, as what they need has not made it. They count as
+    `failed`, too."""
+    passed_over: bool = False
+    """Whether the search passed over settings for the same reason."""
 
     @property
     def counts(self) -> list[str]:
@@ -84,6 +91,11 @@ class Answer:
         of_setting = {
             setting: [row for spec in specs if (row := search.row(rows, spec)) is not None] for setting, specs in finals.items()
         }
+        untrained = {
+            setting: count
+            for setting, specs in finals.items()
+            if (count := sum(search.row(rows, spec) is None and search.blocks(rows, spec) for spec in specs))
+        }
         geometric = search.geometric(rows)
         confirmed = []
         for trial in search.chosen(rows) if search.seeds else ():
@@ -102,7 +114,8 @@ class Answer:
                     lower, upper = _steps_ends(lower, upper, sound_rows)
                     entry[UNREACHED] = _unreached(sound_rows)
                 entry |= {f"{aim.name}_search": score, aim.name: middle, f"{aim.name}_lower": lower, f"{aim.name}_upper": upper}
-            entry |= {"seeds": len(sound_rows), "failed": len(found) - len(sound_rows), "winner": False}
+            failed = len(found) - len(sound_rows) + untrained.get(setting, 0)
+            entry |= {"seeds": len(sound_rows), "failed": failed, "winner": False}
             confirmed.append(entry)
         best = search.winner(rows) if search.seeds else None
         winner = None if best is None else setting_of(best)
@@ -119,7 +132,8 @@ class Answer:
             _table(trials, ["number", *names, *scores, *OF_TRIALS[1:]], scores),
             _table(confirmed, ["setting", *names, *columns, *more, *OF_CONFIRMED[1:]], columns),
         )
-        return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings), winner)
+        of_blocked = untrained, tuning.passed_over
+        return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings), winner, *of_blocked)
 
     def describe(self, row: Mapping[str, Any]) -> str:
         """The settings of a row in words."""
@@ -149,9 +163,16 @@ class Answer:
         if self.comparison is not None:
             lines.append(comparison_text(self.comparison))
         lines += [
-            f"{row['setting']}: {int(row['failed'])} of its fresh seeds failed, diverged or had no number, so it cannot win"
-            for row in self.confirmed[self.confirmed["failed"] > 0].to_dict("records")
+            f"{row['setting']}: {failed} of its fresh seeds failed, diverged or had no number, so it cannot win"
+            for row in rows
+            if (failed := int(row["failed"]) - self.untrained.get(row["setting"], 0))
         ]
+        lines += [
+            f"{setting}: {count} of its fresh seeds could not be trained, {OF_NEEDED}, so it cannot win"
+            for setting, count in self.untrained.items()
+        ]
+        if self.passed_over:
+            lines.append(f"some settings were passed over in the search, {OF_NEEDED}")
         lines += [
             f"{row['setting']}: {row[UNREACHED]} of {row['seeds']} fresh seeds never reached the target: all their steps count"
             for row in rows
@@ -162,10 +183,17 @@ class Answer:
     def doubt(self) -> str | None:
         """Why this answers nothing though all its runs are there: no trial is complete, none could be confirmed, or no fresh
         seed reached the target to which steps are counted."""
+        if not len(self.trials) and self.passed_over:
+            return f"no trial was made, {OF_NEEDED}: search other values, or add --no-gates"
         if len(self.trials) and not len(self.confirmed) and self.trials[self.aims[0].name].isna().all():
             counts = ", ".join(f"{count} {state}" for state, count in Counter(self.trials["state"]).items())
             return f"no trial is complete ({counts}), so nothing could be chosen: search other values"
         if len(self.confirmed) and (self.confirmed["failed"] > 0).all():
+            if self.untrained:
+                return (
+                    "every confirmed setting failed, diverged, had no number or could not be trained on a fresh seed: search "
+                    "other values, or add --no-gates"
+                )
             return "every confirmed setting failed, diverged or had no number on a fresh seed: search other values"
         won = self.confirmed[self.confirmed["winner"]]
         if UNREACHED in won and len(won) and (won[UNREACHED] == won["seeds"]).all():

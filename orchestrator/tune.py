@@ -173,14 +173,15 @@ class TuneStudy(PlainStudy):
         return {"task": {self.search.tuning.template.task}, "task_version": {self.task.version}, "seed": seeds}
 
     def answered(self, rows: Rows) -> bool:
-        """Whether a trial is confirmed and none of the fresh trainings failed; or no trial is complete, and no run failed."""
-        found = [row for _, row in self.search.following(rows)] or self.search.runs(rows)
-        return all(row is not None and row["status"] != "failed" for row in found)
+        """Whether a trial is confirmed and none of the fresh trainings failed; or no trial is complete, and no run failed. What
+        cannot be trained is not waited for."""
+        following = self.search.following(rows)
+        found = [row for spec, row in following if row is not None or not self.search.blocks(rows, spec)]
+        return all(row is not None and row["status"] != "failed" for row in (found if following else self.search.runs(rows)))
 
     def doubt(self, rows: Rows) -> str | None:
-        if not self.search.tuning.finished_trials(rows):
-            return NO_TRIAL
-        return self._known.of(rows).doubt()
+        told = self._known.of(rows).doubt()
+        return told if told is not None or self.search.tuning.finished_trials(rows) else NO_TRIAL
 
     def line(self, row: Mapping[str, Any]) -> str:
         spec = RunSpec.from_dict(row)

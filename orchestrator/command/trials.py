@@ -201,7 +201,7 @@ def confirmed_table(
         found = of_setting[setting]
         done = sum(search.row(rows, spec) is not None for spec in specs)
         started = sum(spec in busy for spec in specs)
-        of_some = f" ({found['seeds']} of {done})" if found["failed"] else ""
+        of_some = f" ({found['seeds']} of {found['seeds'] + found['failed']})" if found["failed"] else ""
         means = {name: interval(found, name, n) for name, n in digits.items()}
         told = [(number_text(found[f"{name}_search"], n), means[name] and means[name] + of_some) for name, n in digits.items()]
         style = "bold green" if found["winner"] else ""

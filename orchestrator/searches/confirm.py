@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Recorded, Row, Rows
@@ -49,8 +49,25 @@ class Followed(ABC):
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         """What the search before asks for, with trials up to `fill`; then runs that follow, up to `room`."""
         specs = self.before.propose(rows, room, running, fill)
-        missing = [spec for spec, row in self.following(rows) if row is None]
-        return specs + missing[: max(0, room - len(specs))]
+        return specs + self._missing(rows)[: max(0, room - len(specs))]
+
+    @property
+    def is_blocked(self) -> Callable[[Rows, RunSpec], bool] | None:
+        """As that of `OptunaSearch`."""
+        return self.before.is_blocked if isinstance(self.before, Followed | OptunaSearch) else None
+
+    @is_blocked.setter
+    def is_blocked(self, is_blocked: Callable[[Rows, RunSpec], bool] | None) -> None:
+        if isinstance(self.before, Followed | OptunaSearch):
+            self.before.is_blocked = is_blocked
+
+    def blocks(self, rows: Rows, spec: RunSpec) -> bool:
+        """As that of `OptunaSearch`."""
+        return self.is_blocked is not None and self.is_blocked(rows, spec)
+
+    def _missing(self, rows: Rows) -> list[RunSpec]:
+        """The runs of `finals` that are still to be trained."""
+        return [spec for spec, row in self.following(rows) if row is None and not self.blocks(rows, spec)]
 
     def retry(self, rows: Iterable[Row]) -> None:
         """As `OptunaSearch.retry`."""
@@ -61,7 +78,7 @@ class Followed(ABC):
         return self.before.pruned_at(rows, spec, curve)
 
     def finished(self, rows: Rows) -> bool:
-        return self.before.finished(rows) and all(row is not None for _, row in self.following(rows))
+        return self.before.finished(rows) and not self._missing(rows)
 
     def following(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
         """Every spec of `finals`, setting by setting, and its row if it has finished."""
@@ -80,8 +97,9 @@ class Followed(ABC):
         to do for the first of them."""
         planned, counted = {}, set[RunSpec]()
         for setting, specs in self.expected(rows).items():
-            missing = {spec for spec in specs if self.row(rows, spec) is None}
-            planned[setting] = len(specs) - len(missing), len(missing - counted)
+            lacking = {spec for spec in specs if self.row(rows, spec) is None}
+            missing = {spec for spec in lacking if not self.blocks(rows, spec)}
+            planned[setting] = len(specs) - len(lacking), len(missing - counted)
             counted |= missing
         return planned | {setting: (0, count) for setting, count in self.awaited(rows).items()}
 
@@ -131,7 +149,8 @@ class ConfirmBest(Followed):
             return self.tuning.best(rows)
         aims, logs = self.tuning.aims, self.geometric(rows)
         of_trial = [(trial, self.rows_of(rows, trial)) for trial in self.chosen(rows)]
-        sound = [(trial, found) for trial, found in of_trial if self.tuning.is_complete(found)]
+        whole = [(trial, found) for trial, found in of_trial if len(found) == len(self.seeds)]
+        sound = [(trial, found) for trial, found in whole if self.tuning.is_complete(found)]
 
         def place(one: tuple[Trial, Sequence[Row]]) -> list[float]:
             means = [mean([aim.of(row) for row in one[1]], of_aim) for aim, of_aim in zip(aims, logs, strict=True)]

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from orchestrator.searches import Curve, Latest, Row, Rows, Search
-from orchestrator.searches.threshold import ThresholdSearch
 from trainables.spec import RunSpec
 
 PASSED = "passed"
@@ -23,6 +22,13 @@ class Needs(Protocol):
 
     def key(self, spec: RunSpec) -> str: ...
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]: ...
+
+
+@runtime_checkable
+class PassingOver(Protocol):
+    """A search that goes on without the runs that cannot be trained."""
+
+    is_blocked: Callable[[Rows, RunSpec], bool] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class Staged:
         self._before: dict[RunSpec, list[tuple[str, RunSpec]]] = {}
         """What runs need, and what that needs in turn, each once with its name: the earliest first."""
         self._stuck = Latest(lambda rows: bool(self.unmet(rows)) and not self.propose(rows, ALL, (), 1))
-        if isinstance(search, ThresholdSearch):
+        if isinstance(search, PassingOver):
             search.is_blocked = self.is_blocked
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +33,9 @@ OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
 MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
 """Points that are asked for in vain, as they are known already or the task cannot do them, before the search has no more; and
 before the sampler is left aside, which may ask for one point for ever: then they are listed, or drawn at random."""
+MOST_IN_VAIN = 3
+"""A search ends when so many times its trials were asked for in vain, as what they need has not made it: for each of these
+another run may have been trained."""
 TOLD_AS_WORST = {"tpe": (TrialState.FAIL,), "gp": (TrialState.FAIL, TrialState.PRUNED)}
 """The states that a sampler's model leaves out, so that it would ask again and again for points beside such trials. `tpe` ranks
 pruned ones itself. `nsga2` needs to be told nothing: it breeds from complete trials alone."""
@@ -140,6 +143,13 @@ class OptunaSearch:
         self._asked: dict[str, int] = {}
         """How many points of the curve of a run, by key, pruning has judged."""
         self._again: list[RunSpec] = []
+        self.is_blocked: Callable[[Rows, RunSpec], bool] | None = None
+        """Whether a run cannot be trained, as one that it needs has not made it. Such a run is passed over."""
+        self._chosen: dict[str, RunSpec] = {}
+        """By key, the trials that were asked for, also of those that are blocked by now."""
+        self._in_vain = Latest(self._has_asked_in_vain)
+        self.passed_over = False
+        """Whether settings were passed over so, as far as this search was asked."""
         self._exhausted = Latest(self._has_no_further_point)
         self._all_asked = Latest(lambda rows: not self.propose(rows, 1))
         self._awaits = False
@@ -179,7 +189,12 @@ class OptunaSearch:
         room = min(room, self.trials - len(done) - len(begun) - len(due))
         if self.sampler != "random" and rows.on_gpu(self.template.decoder):
             room = min(room, max(LEAST_AT_ONCE, self.trials // ROUNDS) - len(begun))
-        return chosen + self._ask(rows, room, [*begun, *due], taken) if room > 0 else chosen
+        if room <= 0 or self._in_vain.of(rows):
+            return chosen
+        asked = self._ask(rows, room, [*begun, *due], taken)
+        if self.is_blocked is not None:
+            self._chosen |= {self._key(spec): spec for spec in asked}
+        return chosen + asked
 
     def _ask(self, rows: Rows, room: int, begun: Sequence[Values], taken: set[str]) -> list[RunSpec]:
         """New trials, learned from the finished ones and from those begun, or about to be; `taken` are keys of their runs."""
@@ -197,10 +212,10 @@ class OptunaSearch:
             study.sampler = self._sampler(word, count + len(chosen), attempt)
             trial = study.ask()
             spec = self._suggested(trial)
-            if spec is not None and rows.get(self._key(spec)) is None and self._key(spec) not in taken:
+            if spec is not None and self._is_free(spec, rows, taken):
                 taken.add(self._key(spec))
                 chosen.append(spec)
-            else:  # a point that is known already, from a range of few numbers
+            else:  # a point that is known already, from a range of few numbers, or that is blocked
                 study.tell(trial, state=TrialState.FAIL)
                 attempt += 1
                 if attempt > (MOST_ATTEMPTS if self._points is None else FEW_ATTEMPTS):
@@ -218,10 +233,15 @@ class OptunaSearch:
             study.sampler = self._sampler("random", done, attempt)
             trial = study.ask()
             spec = self._suggested(trial)
-            if spec is not None and rows.get(self._key(spec)) is None:
+            if spec is not None and self._is_free(spec, rows, set()):
                 return False
             study.tell(trial, state=TrialState.FAIL)
         return not self._ask(rows, 1, (), set())
+
+    def _has_asked_in_vain(self, rows: Rows) -> bool:
+        """Whether too many of the trials that were asked for are blocked."""
+        blocked = (rows.get(key) is None and self.blocks(rows, spec) for key, spec in list(self._chosen.items()))
+        return sum(blocked) >= MOST_IN_VAIN * self.trials
 
     def _sampler(self, word: str, begun: int, attempt: int) -> BaseSampler:
         """The one that is asked for a trial after so many, and so many points in vain."""
@@ -238,18 +258,29 @@ class OptunaSearch:
         return (self.spec(point) for point in self._points or ())
 
     def _free(self, specs: Iterable[RunSpec], rows: Rows, taken: set[str]) -> Iterator[RunSpec]:
-        """Those of the specs that are neither known nor begun."""
-        return (spec for spec in specs if rows.get(self._key(spec)) is None and self._key(spec) not in taken)
+        """Those of the specs that are neither known nor begun, and not blocked."""
+        return (spec for spec in specs if self._is_free(spec, rows, taken))
+
+    def _is_free(self, spec: RunSpec, rows: Rows, taken: set[str]) -> bool:
+        if rows.get(key := self._key(spec)) is not None or key in taken:
+            return False
+        is_blocked = self.blocks(rows, spec)
+        self.passed_over |= is_blocked
+        return not is_blocked
+
+    def blocks(self, rows: Rows, spec: RunSpec) -> bool:
+        """Whether a run is passed over, as one that it needs has not made it."""
+        return self.is_blocked is not None and self.is_blocked(rows, spec)
 
     def _next_seeds(self, rows: Rows) -> list[RunSpec]:
         """The next run of every trial in contention, the best trial first."""
         if len(self.seeds) == 1:
             return []
-        found = []
+        found = list[RunSpec]()
         for trial in self.contending(rows):
             finished = {row["seed"] for row in trial.rows}
-            if left := [seed for seed in self.seeds if seed not in finished]:
-                found.append(self.spec(trial.values, left[0]))
+            left = (self.spec(trial.values, seed) for seed in self.seeds if seed not in finished)
+            found += itertools.islice((spec for spec in left if not self.blocks(rows, spec)), 1)
         return found
 
     def contending(self, rows: Rows) -> list[Trial]:
@@ -330,7 +361,9 @@ class OptunaSearch:
             return self._all_asked.of(rows)  # it is asked many times a second, and a grid may be large
         if self._next_seeds(rows):
             return False
-        return len(self.finished_trials(rows)) >= self.trials or (not self._awaits and self._exhausted.of(rows))
+        if len(self.finished_trials(rows)) >= self.trials:
+            return True
+        return not self._awaits and (self._in_vain.of(rows) or self._exhausted.of(rows))
 
     def finished_trials(self, rows: Rows) -> list[Trial]:
         """All trials among the rows, in order of finishing."""

@@ -13,7 +13,7 @@ import shlex
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import StringIO
@@ -45,6 +45,7 @@ from orchestrator import launch, tune
 from orchestrator.command.cli import run
 from orchestrator.command.files import csv_bytes
 from orchestrator.command.searched import OF_RUN, check_columns, read_search
+from orchestrator.command.stages import Stages
 from orchestrator.command.trials import SHOWN, plan_table, trials_table, work_left
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
@@ -52,8 +53,9 @@ from orchestrator.errors import UserError
 from orchestrator.regularization import SEARCHES
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import NO_TRIAL, ConfirmBest
+from orchestrator.searches.needs import Staged
 from orchestrator.searches.objective import Objective, mean, means
-from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.optuna import MOST_IN_VAIN, OptunaSearch
 from orchestrator.searches.space import Dimension
 from orchestrator.store import ResultStore, StoreError, make_row, save_question
 from tests.conftest import changed, check_refusal, trained_by
@@ -96,7 +98,7 @@ def finish(spec: RunSpec, second: int, error: float | None = None, **changes: An
     found |= {"curve_accuracy": [1 / (1 + error)] * len(steps)}
     result = {"status": "missed", "reason": "budget", "steps": spec.max_steps, **found}
     about = {"task_version": "1", "fixed_count": 0, "finished_at": BEGAN + timedelta(seconds=second)}
-    return make_row(spec, **about, **{**result, **changes})
+    return make_row(spec, **{**about, **result, **changes})
 
 
 def search(dimensions: Sequence[Dimension] = (LR, WIDTH), **changes: Any) -> OptunaSearch:
@@ -1816,3 +1818,159 @@ def test_one_fresh_number_of_0_makes_all_means_over_fresh_seeds_arithmetic() -> 
     answer = answer_of(made, rows)
     assert answer.geometric == [False]
     assert list(answer.confirmed["mse"]) == pytest.approx([2 / 3, 2 / 3])
+
+
+# Runs that need others
+
+
+class Needing:
+    """What runs need if each needs one that passes unless it `misses`; a `Needs`."""
+
+    def __init__(self, misses: Callable[[RunSpec], bool]) -> None:
+        self.misses = misses
+
+    def key(self, spec: RunSpec) -> str:
+        return run_key(spec, "1")
+
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
+        if spec.task != TEMPLATE.task:
+            return {}
+        return {"before": dataclasses.replace(spec, task="tests.toy:Before", stop="target", target=0.5)}
+
+    def finish(self, spec: RunSpec, second: int) -> Row:
+        if spec.task == TEMPLATE.task:
+            return finish(spec, second)
+        return finish(spec, second, 0.1, status="missed" if self.misses(spec) else "passed")
+
+
+def walk_needing(made: ConfirmBest, misses: Callable[[RunSpec], bool], workers: int = 1, store: Iterable[Row] = ()) -> Rows:
+    """A search of runs that need others, from the beginning or from what a store has."""
+    needs, stored = Needing(misses), Rows(store)
+    rows = Rows(row for row in stored if row["task"] == TEMPLATE.task)
+    staged = Staged(made, needs, lambda spec: stored.get(needs.key(spec)), lambda key: True)
+    while not staged.finished(rows):
+        specs = staged.propose(rows, workers)
+        assert specs or staged.finished(rows), "a search that has not finished asks for a run"
+        for spec in specs:
+            assert not {needs.key(spec)} & {row["key"] for row in (*rows, *stored)}, "nothing is trained twice"
+            rows.add(needs.finish(spec, len(rows)))
+    assert made.finished(rows)
+    return rows
+
+
+@pytest.mark.parametrize("workers", [1, 5])
+@pytest.mark.parametrize(
+    ("changes", "trials"),
+    [
+        ({}, 20),
+        ({"sampler": "random"}, 20),
+        ({"sampler": "grid"}, 9),
+        ({"sampler": "nsga2", "objectives": (Objective("id_mse"), Objective("mse"))}, 20),
+        ({"dimensions": [Dimension("width", (8, 32, 64)), Dimension("batch_size", (), (1, 9), step=1)]}, 18),
+        ({"dimensions": [WIDTH], "known": [{"width": 64}, {"width": 8}]}, 2),
+        ({"seeds": 3}, 20),
+    ],
+    ids=["tpe", "random", "grid", "nsga2", "few points", "known", "seeds"],
+)
+def test_trials_whose_parents_miss_are_passed_over(changes: dict[str, Any], trials: int, workers: int) -> None:
+    made = ConfirmBest(search(**changes), most=2, seeds=range(1000, 1002))
+    rows = walk_needing(made, lambda spec: spec.width == 64, workers)
+    found = made.tuning.finished_trials(rows)
+    grid = made.tuning.trials - made.tuning.trials // 3  # without the third whose width is 64
+    assert len(found) == (grid if changes.get("sampler") == "grid" else trials)
+    assert {trial.values["width"] for trial in found} == {8, 32}
+    winner = made.winner(rows)
+    assert winner is not None
+    assert len(made.rows_of(rows, winner)) == 2
+    assert "some settings were passed over in the search, as runs that are needed first failed or missed their targets" in (
+        answer_of(made, rows).lines()
+    )
+
+
+def test_a_search_of_which_all_parents_miss_ends_and_says_so() -> None:
+    made = ConfirmBest(search(trials=5), seeds=range(1000, 1002))
+    rows = walk_needing(made, lambda spec: True)
+    assert len(rows) == MOST_IN_VAIN * 5, "runs that are needed, of which the search does not try ever more"
+    assert made.tuning.finished_trials(rows) == []
+    again = walk_needing(ConfirmBest(search(trials=5), seeds=range(1000, 1002)), lambda spec: True, store=rows)
+    assert len({*keys(again), *keys(rows)}) < 2 * MOST_IN_VAIN * 5, "those in the store count"
+    why = "no trial was made, as runs that are needed first failed or missed their targets"
+    assert answer_of(made, rows).doubt() == f"{why}: search other values, or add --no-gates"
+
+
+def test_where_no_parent_misses_nothing_is_said_and_the_trials_are_those_of_a_search_without() -> None:
+    made = ConfirmBest(search(), most=2, seeds=range(1000, 1002))
+    rows = walk_needing(made, lambda spec: False)
+    alone = walk(ConfirmBest(search(), most=2, seeds=range(1000, 1002)))
+    assert sorted(row["key"] for row in rows if row["task"] == TEMPLATE.task) == keys(alone)
+    assert not any("passed over" in line for line in answer_of(made, rows).lines())
+
+
+def test_a_seed_whose_parents_miss_is_passed_over_for_the_next() -> None:
+    made = ConfirmBest(search(seeds=3), most=2, seeds=range(1000, 1002))
+    rows = walk_needing(made, lambda spec: spec.seed == 1)
+    seeds = [[row["seed"] for row in trial.rows] for trial in made.tuning.finished_trials(rows)]
+    assert (len(seeds), sorted(map(tuple, seeds))[-1]) == (20, (0, 2))
+    assert not any(1 in of_trial for of_trial in seeds)
+    assert made.winner(rows) is not None
+
+
+def test_a_setting_that_lacks_a_fresh_seed_cannot_win() -> None:
+    made = ConfirmBest(search(), most=2, seeds=range(1000, 1003))
+    first, second = made.chosen(walk(made.tuning))
+
+    def misses(spec: RunSpec) -> bool:
+        return spec.seed == 1001 and spec.lr == first.values["lr"]
+
+    rows = walk_needing(made, misses)
+    assert [len(made.rows_of(rows, trial)) for trial in (first, second)] == [2, 3]
+    winner = made.winner(rows)
+    assert winner is not None
+    assert winner.number == second.number
+    assert made.planned(rows) == {f"trial {first.number}": (2, 0), f"trial {second.number}": (3, 0)}
+    answer = answer_of(made, rows)
+    assert answer.confirmed[["seeds", "failed", "winner"]].values.tolist() == [[2, 1, False], [3, 0, True]]
+    assert answer.comparison is None
+    why = "1 of its fresh seeds could not be trained, as runs that are needed first failed or missed their targets"
+    assert answer.lines()[-1] == f"trial {first.number}: {why}, so it cannot win"
+    assert answer.doubt() is None
+
+    none = walk_needing(made, lambda spec: spec.seed == 1001)
+    assert made.winner(none) is None
+    assert "could not be trained on a fresh seed" in str(answer_of(made, none).doubt())
+
+
+class Gated(Choosy):
+    """A task whose runs need a run each; this is never trained."""
+
+    def needs(self, spec: RunSpec) -> dict[str, RunSpec]:
+        before = {"data_count": 4, "stop": "target", "target": 0.5}
+        return {"before": dataclasses.replace(spec, task="tests.toy:Choosy", **before)}
+
+    def model(self, spec: RunSpec, parents: Mapping[str, nn.Module]) -> nn.Module:
+        return super().model(spec)
+
+
+@pytest.mark.parametrize(("least", "code"), [(0.5, 0), (2.0, 1)])
+def test_a_study_with_parents_that_miss_has_an_answer_if_a_setting_is_confirmed(
+    least: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        rows, version = execution.rows, Gated.version
+        while not execution.search.finished(rows):
+            specs = execution.search.propose(rows, 3)
+            assert not any(rows.get(run_key(spec, version)) for spec in specs)
+            for spec in specs:
+                status = "missed" if spec.option("noise") < least else "passed"
+                rows.add(finish(spec, len(rows), 1.0, status=status, task_version=version, accuracy=float(status == "passed")))
+        return Outcome()
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    monkeypatch.setattr(Stages, "_has_weights", lambda *_: True)
+    words = ["--task", f"{__name__}:Gated", "--N", "4", "--search", "noise=0..1", "--trials", "12", "--confirm", "2"]
+    assert run(tune.app, [*words, "--seeds", "2", "--store", str(tmp_path)]) == code
+    printed = capsys.readouterr()
+    told = " ".join((printed.out + printed.err).split())
+    assert "some settings were passed over in the search, as runs that are needed first failed or missed" in told
+    assert ("search: 12 of 12 trials" in told) == (code == 0)
+    assert ("not answered: no trial was made, as runs that are needed first" in told) == (code == 1)
