@@ -29,6 +29,7 @@ from orchestrator.command.sources import SOURCE, with_source_of_another
 from orchestrator.command.subject import own_task
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import Work
+from orchestrator.engine.execution import CLOSE
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Curve, Row, Rows, ending
@@ -53,7 +54,6 @@ LISTED = 5
 """Keys, or files, that an error names."""
 MOST_BYTES = 4 << 30
 """Of all files of a program together: a row may name any, and they are read."""
-CLOSE = 0.1
 PLAIN = re.compile(r"[\w{}./=:,+-]+", re.ASCII)
 """A word of a command that means the same without quotes."""
 

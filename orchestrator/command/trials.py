@@ -65,7 +65,7 @@ def plan_table(search: ConfirmBest, rows: Rows, steps: str) -> FittingTable:
     table = FittingTable("the plan")
     for name in ("part", "runs done", "runs to do", "steps of a run"):
         table.add_column(name, justify="left" if name == "part" else "right")
-    done, left = len(tuning.finished_trials(rows)), _trials_left(tuning, rows)
+    done, left = len(tuning.finished_trials(rows)), tuning.left(rows)
     fewer = ", fewer if pruned" if tuning.pruner != "none" else ""
     table.add_row("trials", str(done), str(left), steps and steps + fewer)
     if len(tuning.seeds) > 1:
@@ -86,16 +86,11 @@ def work_left(search: ConfirmBest, rows: Rows, seconds: float) -> Work:
     """
     tuning = search.tuning
     share = GUESSED_SHARE if tuning.pruner != "none" else 1.0
-    trials, further = _trials_left(tuning, rows), len(tuning.seeds) - 1
+    trials, further = tuning.left(rows), len(tuning.seeds) - 1
     left = sum(missing for _, missing in search.planned(rows).values())
     runs = [(share * seconds, trials), (seconds, trials * further * SEVERAL), (seconds, left)]
     searching = min(1 + further, trials * (share + further * SEVERAL))
     return Work(runs, [Chain(seconds * (searching + min(left, 1)))])
-
-
-def _trials_left(tuning: OptunaSearch, rows: Rows) -> int:
-    """Those to make; none if the store has more than were asked for."""
-    return max(0, tuning.trials - len(tuning.finished_trials(rows)))
 
 
 def check_planned(search: tuple[int, int], confirmation: tuple[int, int], fresh: str) -> None:
@@ -149,6 +144,8 @@ def trials_table(
     trials = tuning.finished_trials(rows)
     counts = Counter(map(state_of, trials))
     ended = [f"{counts[name]} {name}" for name in (*NOT_WELL, NO_NUMBER) if counts[name]]
+    if len(trials) >= tuning.trials and (left := tuning.left(rows)):
+        ended.append(f"{left} to come")  # those of a grid, after others that the store has
     several = len(tuning.aims) > 1
     leading = tuning.front(rows) if several else tuning.ranked(rows)[:SHOWN]
     front = {trial.number for trial in leading} if several else set[int]()

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.searches import Curve, Recorded, Row, Rows
+from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.objective import mean
 from orchestrator.searches.optuna import OptunaSearch, rank, with_others
 from orchestrator.searches.samplers import Trial
@@ -31,7 +31,7 @@ class Followed(ABC):
 
     @property
     @abstractmethod
-    def before(self) -> Recorded:
+    def before(self) -> OptunaSearch | Followed:
         """What these runs follow."""
 
     @abstractmethod
@@ -54,12 +54,11 @@ class Followed(ABC):
     @property
     def is_blocked(self) -> Callable[[Rows, RunSpec], bool] | None:
         """As that of `OptunaSearch`."""
-        return self.before.is_blocked if isinstance(self.before, Followed | OptunaSearch) else None
+        return self.before.is_blocked
 
     @is_blocked.setter
     def is_blocked(self, is_blocked: Callable[[Rows, RunSpec], bool] | None) -> None:
-        if isinstance(self.before, Followed | OptunaSearch):
-            self.before.is_blocked = is_blocked
+        self.before.is_blocked = is_blocked
 
     def blocks(self, rows: Rows, spec: RunSpec) -> bool:
         """As that of `OptunaSearch`."""
@@ -71,8 +70,7 @@ class Followed(ABC):
 
     def retry(self, rows: Iterable[Row]) -> None:
         """As `OptunaSearch.retry`."""
-        if isinstance(self.before, Followed | OptunaSearch):
-            self.before.retry(rows)
+        self.before.retry(rows)
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         return self.before.pruned_at(rows, spec, curve)
@@ -120,7 +118,7 @@ class ConfirmBest(Followed):
     seeds: Sequence[int] = ()
 
     @property
-    def before(self) -> Recorded:
+    def before(self) -> OptunaSearch:
         return self.tuning
 
     def chosen(self, rows: Rows) -> list[Trial]:
@@ -206,7 +204,7 @@ class ConfirmAndJudge(Followed):
         return self.confirming.tuning
 
     @property
-    def before(self) -> Recorded:
+    def before(self) -> ConfirmBest:
         return self.confirming
 
     def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -151,6 +151,9 @@ class OptunaSearch:
         self.passed_over = False
         """Whether settings were passed over so, as far as this search was asked."""
         self._exhausted = Latest(self._has_no_further_point)
+        self._left = Latest(self._count_left)
+        self._listed: dict[str, RunSpec] | None = None
+        """By key, the runs of all points, once they are counted."""
         self._all_asked = Latest(lambda rows: not self.propose(rows, 1))
         self._awaits = False
         """Whether trials were in progress when this was last asked for more: a search does not end before they do."""
@@ -368,6 +371,24 @@ class OptunaSearch:
     def finished_trials(self, rows: Rows) -> list[Trial]:
         """All trials among the rows, in order of finishing."""
         return self._latest.of(rows).trials
+
+    def left(self, rows: Rows) -> int:
+        """How many trials are still to be made. Of a grid, the points that are not known; otherwise what lacks to `trials`, or
+        fewer, if the space has no more."""
+        return self._left.of(rows)
+
+    def _count_left(self, rows: Rows) -> int:
+        def missing(specs: Mapping[str, RunSpec]) -> set[str]:
+            return {key for key, spec in specs.items() if rows.get(key) is None and not self.blocks(rows, spec)}
+
+        again = missing({self._key(spec): spec for spec in self._again if spec.seed == self.template.seed})
+        lacking = self.trials - len(self.finished_trials(rows))
+        if self._points is None:
+            return max(len(again), 0 if self._in_vain.of(rows) else lacking)
+        if self._listed is None:
+            self._listed = {self._key(spec): spec for spec in self.listed()}
+        free = len(missing(self._listed) | again)
+        return free if self.sampler == "grid" else max(len(again), min(lacking, free))
 
     def runs(self, rows: Rows) -> list[Row]:
         """The finished runs of all trials."""

@@ -26,7 +26,7 @@ from orchestrator.searches import Curve, Rows
 from orchestrator.searches.objective import Objective
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, Trial, frozen
-from orchestrator.searches.space import log_range
+from orchestrator.searches.space import Dimension, Values, log_range
 from orchestrator.store import make_row
 from trainables.spec import RunSpec, run_key
 
@@ -410,6 +410,53 @@ def pruning(pruner: str, curve: Callable[[int], float], trials: int = 20, sample
     steps = list(range(20, STEPS + 1, 20))
     at = made.pruned_at(rows, spec, Curve(steps, [curve(s) for s in steps]))
     return None if at is None else steps[at - 1]
+
+
+def of_two(values: Values, seed: int) -> RunSpec:
+    """Of four settings that are searched, every two are one run, and `kind` "none" is none."""
+    if values["kind"] == "none":
+        raise ValueError("no such kind")
+    return dataclasses.replace(TEMPLATE, seed=seed, options=(("a", 0.1), ("b", float(values["b"]) // 2), ("kind", "round")))
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "left"),
+    [
+        ({"sampler": "grid", "trials": 9}, {"sampler": "grid", "trials": 16}, 12),  # the corners alone lie on both
+        ({"sampler": "tpe", "trials": 12}, {"sampler": "grid", "trials": 9}, 9),  # none of these lies on the grid
+        ({"sampler": "grid", "trials": 9}, {"sampler": "tpe", "trials": 12}, 3),
+        ({"sampler": "tpe", "trials": 12}, {"sampler": "random", "trials": 5}, 0),
+        ({"sampler": "tpe", "trials": 1}, {"space": [Dimension("b", (1.0, 2.0, 3.0, 4.0))], "trials": 9}, 4),
+    ],
+)
+def test_the_trials_that_are_left_are_those_that_are_made(before: dict[str, Any], then: dict[str, Any], left: int) -> None:
+    rows = walk(search(**before))
+    made, known = search(**then), len(rows)
+    assert made.left(rows) == left
+    while not made.finished(rows):
+        (spec,) = made.propose(rows, 1)
+        rows.add(finish(spec, len(rows)))
+        assert made.left(rows) == left - (len(rows) - known)
+    assert len(rows) - known == left
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "grid"])
+def test_a_run_is_left_once_however_many_points_are_that_run(sampler: str) -> None:
+    space = [Dimension("b", (2.0, 3.0, 4.0, 5.0)), Dimension("kind", ("round", "none"))]
+    made, rows = search(sampler=sampler, space=space, trials=8, make=of_two), Rows()
+    assert made.trials == 4  # as points
+    assert made.left(rows) == 2
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "grid"])
+def test_trials_that_are_tried_again_are_left(sampler: str) -> None:
+    """Also those beside the grid."""
+    failed = [finish(spec, i, status="failed") for i, spec in enumerate(search(sampler="random").propose(Rows(), 3))]
+    made = search(sampler=sampler, trials=9)
+    made.retry(failed)
+    assert made.left(Rows()) == (9 if sampler == "tpe" else 12)
+    made.is_blocked = lambda rows, spec: True
+    assert made.left(Rows()) == (9 if sampler == "tpe" else 0)  # others may be free, or none
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", "grid", "gp"])

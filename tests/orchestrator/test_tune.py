@@ -482,6 +482,18 @@ def test_more_trials_than_were_asked_for_leave_none_to_do() -> None:
     assert "at most 0" in printed
 
 
+def test_plan_and_table_tell_the_points_of_a_grid_that_are_left_after_other_trials() -> None:
+    words = (*CHOOSY, "--search", "lr=1e-3..1:log,batch_size=8..16:log", "--pruner", "none")
+    rows = walk(made_by(*words, "--trials", "12", "--sampler", "random").search.tuning)
+    study = made_by(*words, "--trials", "9", "--sampler", "grid", "--confirm", "1", "--seeds", "2")
+    assert work_left(study.search, rows, 10.0).seconds == 10 * (9 + 2)
+    console = Console(width=120, file=StringIO())
+    console.print(plan_table(study.search, rows, "20"), trials_table(study.search.tuning, rows, {}))
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"trials\s+│\s+12\s+│\s+9\s", printed)
+    assert "search: 12 trials (9 asked for), 9 to come" in printed
+
+
 def test_trials_their_further_seeds_and_their_confirmation_come_one_after_another() -> None:
     words = (*CHOOSY, "--search", "lr=1e-3..1:log", "--trials", "30", "--seeds-per-trial", "3", "--pruner", "none")
     study = made_by(*words, "--confirm", "2", "--seeds", "5")
