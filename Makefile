@@ -41,6 +41,9 @@ no_links = for path in $(1); do test ! -L "$$path" || { echo "$$path is a link: 
 take = $(call no_links,results/.tmp) && rm -rf results/.tmp/taken && mkdir -p results/.tmp/taken \
 	&& { test ! -d results/runs || rsync --archive --link-dest=../.. results/runs results/.tmp/taken/ || test $$? = 24; } \
 	&& { rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/taken/ || test $$? = 24; }
+# Ends a recipe if the cluster has no head, with the last line of what Ray says, in place of a traceback.
+has_head = told=$$($(BIN)/ray get-head-ip "$$CLUSTER" 2>&1) || { printf '%s\n' "$$told" | tail -n 1 >&2; \
+	echo "no head of $$CLUSTER was found: name its file with CLUSTER=..., or start it with \`make up\`" >&2; exit 2; }
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, after their weights, and of other files the newer
 # ones stay. But weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no
 # store to merge.
@@ -94,12 +97,15 @@ up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
 
 submit: export OF_STUDY = $(value ARGS)
 submit: $(VENV)/.installed-cluster ## hand it a study and leave; STUDY=scaling ARGS="--N 16..64 --gpus-per-run 1 --workers 4"
+	@$(has_head)
 	@job=$$($(BIN)/python -c '$(JOB_OF_STUDY)') && $(BIN)/ray exec "$$CLUSTER" "$$job"
 
 logs: $(VENV)/.installed-cluster ## follow it; JOB=scaling
+	@$(has_head)
 	@logs=$$($(BIN)/python -c '$(LOGS_OF_JOB)') && $(BIN)/ray exec "$$CLUSTER" "$$logs"
 
 fetch: $(VENV)/.installed-cluster ## add the results of the head to those here, at any time
+	@$(has_head)
 	@$(BIN)/ray exec "$$CLUSTER" 'cd ~/sweep && $(take)'
 	@$(call no_links,results/.tmp)
 	@rm -rf results/.tmp/fetched && mkdir -p results/.tmp/fetched
@@ -110,6 +116,7 @@ fetch: $(VENV)/.installed-cluster ## add the results of the head to those here, 
 
 send: $(VENV)/.installed-cluster ## add the results that are here to those of the head, at any time
 	@test -d results || { echo "there is no folder results here to send" >&2; exit 2; }
+	@$(has_head)
 	@$(take)
 	@$(BIN)/ray exec "$$CLUSTER" 'cd ~/sweep && $(call no_links,results/.tmp results/.tmp/sent) && mkdir -p results/.tmp/sent'
 	@$(BIN)/ray rsync-up "$$CLUSTER" results/.tmp/taken/ '~/sweep/results/.tmp/sent/'

@@ -33,6 +33,10 @@ match words:
         subprocess.run([*copy, source, target], check=True)
     case ["rsync-up", _, source, target]:
         subprocess.run([*copy, source, target.replace("~", head)], check=True)
+    case ["get-head-ip", file]:
+        if not os.path.isdir(os.path.join(head, "sweep")):
+            sys.exit("Traceback (most recent call last):\\n  ...\\nRuntimeError: Head node of cluster (sweep) not found!")
+        print("10.0.0.1")
     case ["get-auth-token", "--generate"]:
         path = os.path.join(os.environ["HOME"], ".ray", "auth_token")
         os.makedirs(os.path.dirname(path))
@@ -246,6 +250,22 @@ def test_the_job_on_kubernetes_is_the_study(cluster: Cluster, pasted: str) -> No
     assert folder == str(cluster.head / "sweep")
     assert started[:4] == ["-m", "orchestrator.scaling", "--N", "16..64"]
     assert started[-2:] == ["--workers", "4"]
+
+
+@pytest.mark.parametrize("target", ["submit", "logs", "fetch", "send"])
+def test_without_a_head_the_reason_and_what_to_do_are_told_without_a_traceback(cluster: Cluster, target: str) -> None:
+    shutil.move(cluster.bins, bins := cluster.head / "bins")
+    cluster.bins = bins
+    shutil.rmtree(cluster.head / "sweep")
+    add(cluster.here / "results", 0)
+    refused = cluster.tried(target, "CLUSTER=mine.yaml")
+    assert refused.returncode == 2
+    assert [line for line in refused.stderr.splitlines() if not line.startswith("make")] == [
+        "RuntimeError: Head node of cluster (sweep) not found!",
+        "no head of mine.yaml was found: name its file with CLUSTER=..., or start it with `make up`",
+    ]
+    assert refused.stdout == ""
+    assert not (cluster.here / "results" / ".tmp" / "taken").exists()
 
 
 @copies
