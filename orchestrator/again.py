@@ -29,7 +29,7 @@ from orchestrator.command.sources import SOURCE, with_source_of_another
 from orchestrator.command.subject import own_task
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import Work
-from orchestrator.engine.execution import CLOSE
+from orchestrator.engine.remade import CLOSE
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Curve, Row, Rows, ending

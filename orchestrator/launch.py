@@ -339,10 +339,7 @@ class _Launch:
             launch=secrets.token_hex(6),
             packs=PackSizes(study.task, self.store, pack_size, gpus > 0, gpus, options.cpu_decoders(study.task)),
             concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
-            again=stages.again,
-            forget=stages.forget,
-            is_for_option=stages.is_for_option,
-            leave=stages.leave,
+            remade=stages,
             outcome=self.outcome,
             said=self.said,
         )

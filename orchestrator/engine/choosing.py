@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from orchestrator.engine.failures import Failures
 from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.engine.remade import Remade
 from orchestrator.searches import Rows, Search
 from orchestrator.store import ResultStore
 from trainables.needs import Tasks
@@ -29,8 +30,7 @@ class Chooser:
     Args:
         tasks: those of the runs.
         learn: takes in what other launches on the store have finished.
-        again: whether the finished run with a key is to be trained once more.
-        forget: has `again` look anew.
+        remade: which finished runs are trained once more.
     """
 
     search: Search
@@ -40,8 +40,7 @@ class Chooser:
     packs: PackSizes
     failures: Failures
     learn: Callable[[], None]
-    again: Callable[[str], bool]
-    forget: Callable[[str], object]
+    remade: Remade
 
     def next_pack(self, free: Free, busy: Mapping[str, RunSpec]) -> dict[str, RunSpec]:
         """The next runs to train together, by key, claimed for this launch; none when there are none at the moment.
@@ -96,11 +95,11 @@ class Chooser:
         if pack:
             self.learn()
             for key in pack:
-                self.forget(key)
+                self.remade.forget(key)
             for key in filter(self._is_done, list(pack)):
                 self.store.release(key)  # another launch has just finished it
                 del pack[key]
         return pack, elsewhere
 
     def _is_done(self, key: str) -> bool:
-        return self.rows.get(key) is not None and not self.again(key)
+        return self.rows.get(key) is not None and not self.remade.again(key)

@@ -7,7 +7,6 @@ fails, the only state is the store.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +28,10 @@ from orchestrator.engine.failures import (
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
+from orchestrator.engine.remade import NoneRemade, Remade, compared, remedy
 from orchestrator.errors import LostRayError, StuckError, UserError, printable, shown, storable
-from orchestrator.searches import Curve, Row, Rows, Search, ending
+from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.searches.axes import samples_of
-from orchestrator.searches.needs import has_passed
 from orchestrator.store import ResultStore, StoreError, make_row
 from trainables.needs import Tasks
 from trainables.program import COMMAND, FILES
@@ -98,9 +97,6 @@ TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; perhaps its task crashes the process: if so, stop with Ctrl-C and mend it"
 LEFT = "so it is left until the next launch"
-CLOSE = 0.1
-"""Relative difference up to which a run that is trained again may end otherwise than its row says: on another machine or on a
-GPU it differs by rounding. `orchestrator.again` takes the same one."""
 NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:?$)")
 """How the line of a traceback begins that names the exception: other lines are indented."""
 FIRST_TIME, LAST_TIME = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
@@ -126,14 +122,8 @@ class Execution:
     """Which text a task has, for `versions` of the rows of its runs."""
     concerns: Callable[[Row], bool] = lambda row: True
     """Whether a row of another launch matters to the search."""
-    again: Callable[[str], bool] = lambda key: False
-    """Whether a finished run is to be trained once more."""
-    forget: Callable[[str], object] = lambda key: None
-    """Called when that may have changed."""
-    is_for_option: Callable[[str], bool] = lambda key: False
-    """Whether a finished run is trained once more only as the user wants its weights (--save-weights)."""
-    leave: Callable[[str], bool] = lambda key: False
-    """Lets such a run be without weights from now on; False if others need them."""
+    remade: Remade = field(default_factory=NoneRemade)
+    """Which finished runs are trained once more, for their weights."""
     end_worker: Callable[[str], object] = lambda trial_id: None
     """Ends the process of a worker, whatever it does, by the trial that it has."""
     tasks: Tasks = field(init=False)
@@ -176,7 +166,7 @@ class Execution:
     def next_pack(self, trial_id: str) -> list[RunSpec]:
         """The next specs to train together, claimed for this launch; none when there are none at the moment."""
         known = self.search, self.tasks, self.store, self.rows, self.packs, self.failures
-        chooser = Chooser(*known, self._learn_from_others, self.again, self.forget)
+        chooser = Chooser(*known, self._learn_from_others, self.remade)
         pack = chooser.next_pack(self._free(), self._busy)
         if not pack:
             self.look_again()
@@ -492,7 +482,7 @@ class Execution:
 
     def _fail(self, key: str, spec: RunSpec, error: str, report: RunReport) -> None:
         self.observer.notice(f"{describe(spec)} failed:\n{shown(error)}")
-        if self.rows.get(key) is not None and self.again(key):  # its row stays, so it would be asked for without end
+        if self.rows.get(key) is not None and self.remade.again(key):  # its row stays, so it would be asked for without end
             self.fatal = self.fatal or StoreError(
                 f"{describe(spec)} has finished before, but its weights are gone and are wanted, and it failed when it was "
                 f"trained again ({printable(reason_of(error))[:200]}): {self._remedy(key, 'mend the cause')}"
@@ -503,11 +493,7 @@ class Execution:
             self.outcome.stopped = self.outcome.stopped or "error"
 
     def _remedy(self, key: str, another: str) -> str:
-        """What to do about a finished run whose weights cannot be made again."""
-        ways = [f"put weights/{key}.safetensors back into the store", another]
-        if self.is_for_option(key):
-            ways.append("leave out --save-weights")
-        return f"{', '.join(ways[:-1])}{',' * (len(ways) > 2)} or {ways[-1]}"
+        return remedy(key, another, self.remade.is_for_option(key))
 
     def _record(self, ended: Sequence[_Ended]) -> None:
         """Put the rows of runs that ended together into the store, in one durable writing."""
@@ -532,12 +518,12 @@ class Execution:
             self._drop_of_old_version(run.spec)
         for run in ended:
             self.failures.got_further(run.key)
-            self.forget(run.key)
+            self.remade.forget(run.key)
             self.store.release(run.key)
             del self._busy[run.key]
             if self.rows.get(run.key) is not None:  # its row is as it was
                 self.observer.dropped(run.key)
-                if self.again(run.key):  # it would be asked for without end
+                if self.remade.again(run.key):  # it would be asked for without end
                     lacks = f"{describe(run.spec)} was trained again for its weights, and there are none of it"
                     self.fatal = self.fatal or StoreError(f"{lacks}: {self._remedy(run.key, 'see that nothing removes them')}")
         told = {row["key"] for row in written}
@@ -568,34 +554,21 @@ class Execution:
         """Whether a run that ended here has a row that stays, as another launch has taken it over and finished it: then the
         weights in the store belong to that row. Those of a run that was trained again for its weights go with its row, too."""
         row = self.rows.get(key)
-        return row is not None and row["status"] != "failed" and not self.again(key)
+        return row is not None and row["status"] != "failed" and not self.remade.again(key)
 
     def _goes_with_its_row(self, run: _Ended) -> bool:
         """Whether the weights of a run may be saved. If it was trained again for them, its row stays, and it is said if the run
-        has ended otherwise. If the row says that it has passed, and now it has not, they may not, as whoever uses them goes by
-        the row; and the launch ends if other runs need them."""
+        has ended otherwise. If they may not, the launch ends if other runs need them."""
         row = self.rows.get(run.key)
         if row is None or row["status"] == "failed":
             return True
-        now = {**row, "accuracy": None, **run.result}
-        told = f"{describe(run.spec)} (run {run.key})"
-        if has_passed(row) and not has_passed(now):
-            told += (
-                f" has passed before ({_end_of(row)}), but its weights are gone, and it did not pass when it was trained again "
-                f"({_end_of(now)}), so its new weights are not kept"
-            )
-            if self.leave(run.key):
-                self.observer.notice(f"warning: {told}")
-            else:
-                another = f"change the version of {run.spec.task} and of the tasks that need it"
-                self.fatal = self.fatal or StoreError(f"{told}: {self._remedy(run.key, another)}")
-            return False
-        if not ends_alike(row, now):
-            self.observer.notice(
-                f"warning: {told} was trained again for its weights and ended otherwise ({_end_of(now)}) than its row says "
-                f"({_end_of(row)}): the row stays, and the new weights are kept"
-            )
-        return True
+        kept, told = compared(f"{describe(run.spec)} (run {run.key})", row, run.result)
+        if told and (kept or self.remade.leave(run.key)):
+            self.observer.notice(f"warning: {told}")
+        elif not kept:
+            another = f"change the version of {run.spec.task} and of the tasks that need it"
+            self.fatal = self.fatal or StoreError(f"{told}: {self._remedy(run.key, another)}")
+        return kept
 
     def _learn_of(self, made: Row) -> None:
         """Take in the row that the store has of a run that ended here, if nothing else did: the search would ask for the run
@@ -672,22 +645,6 @@ def pruned_result(curves: Mapping[str, Any], at: int, error_is_mse: bool = True)
 def describe(spec: RunSpec) -> str:
     """A run in a few words, for notices."""
     return f"{spec.dataset}, N = {spec.N}, {spec.data_count} {samples_of(spec.task)}, seed {spec.seed}"
-
-
-def ends_alike(row: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether a run ended twice in the same way, up to rounding."""
-    return ending(row) == ending(now) and all(_is_close(row[name], now[name]) for name in ("steps", "accuracy"))
-
-
-def _is_close(one: float | None, other: float | None) -> bool:
-    known = [value for value in (one, other) if value is not None and not math.isnan(value)]
-    return not known or (len(known) == 2 and math.isclose(*known, rel_tol=CLOSE))
-
-
-def _end_of(row: Mapping[str, Any]) -> str:
-    """How a run ended, in words."""
-    accuracy = "unknown" if row["accuracy"] is None else f"{row['accuracy']:.3f}"
-    return f"{ending(row)} after {row['steps']} steps, accuracy {accuracy}"
 
 
 def reason_of(error: str) -> str:

@@ -201,8 +201,8 @@ class StudySearcher(_Stateless, Searcher):
         try:
             told = gone.settle(execution.store)
             execution.on_stopped(trial_id)
-            execution.forget(gone.key)
-            if not execution.again(gone.key) and not execution.store.has_weights(gone.key):
+            execution.remade.forget(gone.key)
+            if not execution.remade.again(gone.key) and not execution.store.has_weights(gone.key):
                 raise StoreError(told)
         except Exception as error:
             return self._fatal(error)

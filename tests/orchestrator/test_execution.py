@@ -35,6 +35,7 @@ from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrde
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import LEAST_HOPELESS_SECONDS, WHY_NO_WORKER
 from orchestrator.engine.ray_tune import Ending, NewestFirst, StudySearcher, Workers, kill_worker
+from orchestrator.engine.remade import NoneRemade
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.errors import LostRayError, StuckError, UserError, shown, storable
 from orchestrator.searches import Rows
@@ -60,6 +61,14 @@ SPEC = RunSpec(
     options=tuple(Toy.defaults.items()), max_steps=3,
 )  # fmt: skip
 RESULT = {"status": "passed", "reason": "target", "steps": 3, "accuracy": 1.0, "id_mse": 0.0, "ood_mse": 0.0, "loss": 0.0}
+
+
+def remade(**methods: Callable[[str], object]) -> Any:
+    """Says of finished runs what these methods do, and else that none is trained once more."""
+    said = NoneRemade()
+    for name, method in methods.items():
+        setattr(said, name, method)
+    return said
 
 
 class Watcher:
@@ -592,7 +601,7 @@ def test_weights_are_kept_that_go_with_a_row_that_is_there(store: ResultStore, f
     spec = next_run(execution, "a")
     assert spec is not None
     key, status = run_key(spec, Toy.version), "failed" if former == "failed" else "passed"
-    execution.again = lambda key: not store.has_weights(key)
+    execution.remade = remade(again=lambda key: not store.has_weights(key))
     with ResultStore(store.path) as other:
         if former == "with weights":
             other.save_weights(key, b"theirs")
@@ -1905,7 +1914,7 @@ def test_what_a_worker_has_to_tell_of_a_run_is_told(store: ResultStore) -> None:
 def test_a_run_that_finished_before_and_fails_when_it_is_trained_again_ends_the_launch(store: ResultStore) -> None:
     execution, _ = make(store, seeds=1, workers=1)
     key = run_key(SPEC, "1")
-    execution.again = lambda known: known == key
+    execution.remade = remade(again=lambda known: known == key)
     row = make_row(SPEC, task_version="1", fixed_count=0, status="passed", reason="target")
     store.append([row])
     execution.rows.add(row)

@@ -48,7 +48,7 @@ from orchestrator.store.rows import SCHEMAS
 from orchestrator.thresholds import ThresholdStudy
 from tests.chaos.rows import comparable
 from tests.conftest import Command, check_refusal, read_rows, trained_by, wait_for_rows
-from tests.orchestrator.test_execution import RESULT, Watcher
+from tests.orchestrator.test_execution import RESULT, Watcher, remade
 from tests.toy import Pupil, Teacher, Toy
 from trainables.needs import Tasks, run_of
 from trainables.spec import Counts, RunSpec, run_key
@@ -481,8 +481,7 @@ def execution_of(
     execution = Execution(
         search=stages.search, task=task, store=store, rows=rows, observer=Watcher(), workers=1,
         limits=Limits(save_weights=stages.is_parent), versions="test", launch="test", packs=PackSizes(task, fixed=8),
-        again=stages.again, forget=stages.forget, concerns=stages.matters,
-        is_for_option=stages.is_for_option, leave=stages.leave,
+        remade=stages, concerns=stages.matters,
     )  # fmt: skip
     return execution, stages
 
@@ -729,7 +728,7 @@ def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_nee
     damaged = saved[:-4] if cut else saved[:-1] + bytes([saved[-1] ^ 1])
     store.weights_path(teachers[0]).write_bytes(damaged)
     forgotten: list[str] = []
-    execution.again, execution.forget = (lambda key: made_again and key in forgotten), forgotten.append
+    execution.remade = remade(again=lambda key: made_again and key in forgotten, forget=forgotten.append)
     searcher = ray_tune.StudySearcher(execution, 1.0, 0.0, 100, {})
     assert searcher.suggest("b") == (None if made_again else ray_tune.Searcher.FINISHED)
     assert teachers[0] in forgotten
@@ -790,8 +789,7 @@ def test_weights_that_are_gone_end_a_launch_only_if_nobody_makes_them_again(stor
     for key in store.with_weights():
         store.weights_path(key).unlink()
     key = Tasks(Pupil()).parents(SPECS[0])["teacher"]
-    execution.again = lambda key: False
-    execution.forget = lambda key: store.save_weights(key, b"w") if back else None
+    execution.remade = remade(forget=lambda key: store.save_weights(key, b"w") if back else None)
     searcher = ray_tune.StudySearcher(execution, 1.0, 0.0, 100, {})
     assert searcher.suggest("b") == (None if back else ray_tune.Searcher.FINISHED)
     told = f"{store.weights_path(key)} was removed while runs needed it as their teacher"

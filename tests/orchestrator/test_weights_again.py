@@ -45,7 +45,7 @@ def launched(store: ResultStore, task: Toy, specs: list[RunSpec], remakes: bool)
     execution = Execution(
         search=stages.search, task=task, store=store, rows=rows, observer=Watcher(), workers=1,
         limits=Limits(save_weights=lambda spec: True), versions="test", launch="test", packs=PackSizes(task, fixed=8),
-        again=stages.again, forget=stages.forget,
+        remade=stages,
     )  # fmt: skip
     return execution, stages
 
