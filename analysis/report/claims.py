@@ -132,7 +132,8 @@ CLAIMS = (
         "4c",
         "python -m orchestrator.scaling --N 16..64",
         "Exponent of total images against N: 0.8 to 1.2 with stripes, at least 1.4 and larger with bumps alone (the paper "
-        f"has 3); and at every N from {LEAST_N} on, bumps alone need more images.",
+        f"has 3); and at every N from {LEAST_N} on, bumps alone need more images. A 95 % interval that is more than "
+        f"{MOST_WIDTH:g} wide and contains one of these bounds says too little (our choice).",
         studies.stripes_scale_linearly,
     ),
     Claim(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from operator import sub
@@ -12,7 +13,7 @@ import pandas as pd
 from analysis import scaling
 from analysis.figures.regularization import draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
-from analysis.fits import LEAST_SIZES, fit_power_law, fitted, is_censored, is_cut
+from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, fitted, is_censored, is_cut
 from analysis.generators import LEAST_SEEDS
 from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import (
@@ -92,7 +93,13 @@ def stripes_scale_linearly(results: Results) -> Finding:
         Condition(f"{difference}{slope}", paired(sub, bumps, stripes), ">", 0, apart, few["bumps"] or few["stripes+bumps"]),
         Condition(ratios, _least_ratio(answer), ">", 1, lacking=GRID_SIZES if small else ""),
     ]
-    return _scaling_finding(conditions, found, ("bumps", "stripes+bumps"), draws=True)
+    finding = _scaling_finding(conditions, found, ("bumps", "stripes+bumps"), draws=True)
+    fewer_images = conditions[-1]
+    if finding.verdict == NOT_ENOUGH or (fewer_images.enough and not fewer_images.met):
+        return finding
+    bounds = {condition.bound for condition in conditions[:3]}
+    wide = [dataset for dataset, fit in fits.items() if dataset in few and _is_open(fit, bounds)]
+    return _too_wide(finding, fits[wide[0]], f" of the exponent of {wide[0]}") if wide else finding
 
 
 def bumps_scale_cubically(results: Results) -> Finding:
@@ -109,12 +116,22 @@ def bumps_scale_cubically(results: Results) -> Finding:
     ]
     width = Condition(f"width of the 95 % interval of the exponent{slope}", values, "<=", MOST_WIDTH, upper - lower, few)
     finding = _scaling_finding([*conditions, width], found, ("bumps",), draws=False)
-    return finding if verdict(conditions) != REPRODUCED or width.met else _too_wide(finding, width.judged)
+    return finding if fit is None or verdict(conditions) != REPRODUCED or width.met else _too_wide(finding, fit)
 
 
-def _too_wide(finding: Finding, width: float) -> Finding:
-    """The same without a verdict, as the interval holds the paper's exponent and many others."""
-    too_wide = f"the interval is too wide, {beside(width, MOST_WIDTH)} where {MOST_WIDTH:g} is asked for"
+def _width(fit: PowerLaw) -> float:
+    """Of the interval of the exponent; NaN: there is none."""
+    return math.nan if fit.lower is None or fit.upper is None else fit.upper - fit.lower
+
+
+def _is_open(fit: PowerLaw, bounds: Collection[float]) -> bool:
+    """Whether the interval of the exponent is too wide, and holds one of these bounds."""
+    return _width(fit) > MOST_WIDTH and any(fit.lower < bound < fit.upper for bound in bounds)  # type: ignore[operator]
+
+
+def _too_wide(finding: Finding, fit: PowerLaw, whose: str = "") -> Finding:
+    """The same without a verdict, as the interval of this exponent holds too many others."""
+    too_wide = f"the interval{whose} is too wide, {beside(_width(fit), MOST_WIDTH)} where {MOST_WIDTH:g} is asked for"
     why = f"{too_wide}: more seeds or grid sizes narrow it"
     lacks = finding.lacks if finding.lacks is not None and finding.lacks.commands else Lacks([], why)
     return replace(finding, seen=f"{finding.seen}; {why}", given=NOT_ENOUGH, lacks=lacks)
@@ -148,8 +165,7 @@ def _lacking_thresholds(found: Found[scaling.Answer], datasets: tuple[str, ...])
     known = set(found.answer.table[["dataset", "N", "seed"]].itertuples(index=False, name=None))
     if lacks.why or wanted - known:
         return lacks
-    why = "some thresholds were not reached with all images there are, one of their runs failed, or the lowest count passes"
-    return Lacks([], f"{why}, so that less may do")
+    return Lacks([], "some thresholds lie outside the numbers of images that were tried, or one of their runs failed")
 
 
 def _errors(averaged: pd.DataFrame | None, setting: str, error: str) -> BySeed:
@@ -190,10 +206,10 @@ def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
 
 def _least_ratio(answer: scaling.Answer | None) -> BySeed:
     """Total images of bumps alone over those of stripes and bumps, at the grid size where that is least, by seed. Where one
-    does not reach the target with all images, it is known to need more than these: of stripes the ratio is 0 then. Where one
-    passes at the lowest count, less may do, so a ratio that may then lie on the other side of 1 is not known. A seed that lacks
-    a ratio at one of the grid sizes of either data set has none, as its least ratio may be there; unless that can only be less
-    than another one, which is 1 at most."""
+    does not reach the target with the most images tried, it is known to need more than these: of stripes the ratio is 0 then.
+    Where one passes at the lowest count, less may do. A ratio that may then lie on the other side of 1 is not known. A seed
+    that lacks a ratio at one of the grid sizes of either data set has none, as its least ratio may be there; unless that can
+    only be less than another one, which is 1 at most."""
     if answer is None:
         return {}
     both = answer.known["dataset"].isin(("bumps", "stripes+bumps"))
@@ -206,7 +222,8 @@ def _least_ratio(answer: scaling.Answer | None) -> BySeed:
         return {}
     bumps, stripes = totals["least"]["bumps"], totals["least"]["stripes+bumps"]
     ratios = bumps / stripes.mask(totals["missed"]["stripes+bumps"] == 1, math.inf)
-    may_be_less, may_be_more = (totals["cut"][dataset] == 1 for dataset in ("bumps", "stripes+bumps"))
+    may_be_less = totals["cut"]["bumps"] == 1
+    may_be_more = (totals["cut"]["stripes+bumps"] == 1) | (totals["missed"]["bumps"] == 1)
     below = (may_be_less & (ratios > 1)).unstack("N", fill_value=False)  # less than the ratio, and who knows by how much
     ratios = ratios.mask(may_be_less & (ratios > 1)).mask(may_be_more & (ratios <= 1)).unstack("N")
     ratios = ratios.reindex(columns=known["N"].unique())

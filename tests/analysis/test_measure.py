@@ -479,6 +479,34 @@ class Inline:
         return self
 
 
+def test_a_measure_that_fails_is_told_and_costs_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (key,) = trained_store(tmp_path, 1)
+
+    def measured(row: dict[str, object], weights: bytes, names: list[str], *_: object) -> Iterator[tuple[str, bytes, str]]:
+        for name in names:
+            data = encode(str(row["key"]), name, VERSIONS[name], [], 1.0)
+            yield (name, b"", "ValueError: no kernel") if name == "kernel" else (name, data, "")
+
+    monkeypatch.setattr(ray, "remote", lambda **_: Inline)
+    monkeypatch.setattr(ray, "wait", lambda streams, **_: (streams, []))
+    monkeypatch.setattr(ray, "get", lambda result: result)
+    monkeypatch.setattr(measure, "_measure_run", measured)
+    outcome = measure.Outcome()
+    with MeasureTable(tmp_path) as table, ResultStore(tmp_path, read_only=True) as results:
+        job = measure._Job(table, outcome, Console(stderr=True, width=200), {path: path for path in TASKS})
+        job.look(results)
+        names = job.waiting[key][1]
+        job.run(results, 1, False, lambda *_: None)
+        assert [name for name in names if not table.has(key, name, VERSIONS[name])] == ["kernel"]
+    assert (outcome.measured, outcome.runs) == (len(names) - 1, 1)
+    assert outcome.failed == [f"run {key}: kernel: ValueError: no kernel"]
+    assert f"warning: run {key}: kernel failed: ValueError: no kernel" in capsys.readouterr().err
+    monkeypatch.setattr(measure, "measure_missing", lambda *_: outcome)
+    assert run(measure.app, ["--store", str(tmp_path)]) == 1
+
+
 @pytest.mark.parametrize("is_measured", [True, False])
 @pytest.mark.parametrize("follow", [True, False])
 def test_what_another_call_has_is_waited_for_and_taken_over_if_that_call_ends(
@@ -521,6 +549,9 @@ def test_what_another_call_has_is_waited_for_and_taken_over_if_that_call_ends(
             job.run(results, 1, follow, lambda text, *_: texts.append(text))
         assert table.has(key, names[0], VERSIONS[names[0]])
         assert table.has(other_key, names[0], VERSIONS[names[0]])
+        with MeasureTable(tmp_path) as later:
+            assert later.claim(key), "nothing is kept that is done"
+            assert later.claim(other_key)
     assert outcome.runs == (1 if is_measured else 2)
     assert "measured 1 of 2 runs; another call measures 1 of them" in texts
     assert texts[-1] == "measured 2 of 2 runs"

@@ -73,6 +73,7 @@ def test_a_generator_has_the_networks_that_it_was_trained_with(made: tuple[Measu
         assert state.keys() == kept.keys()
         assert all(torch.equal(state[part], kept[part]) for part in kept)
         assert not any(parameter.requires_grad for parameter in trained.parents[name].parameters())
+    assert parents["tokenizer"].parents.keys() == {"probe"}, "what it needed itself"
     assert trained.sampled(2).shape == (8, 2, 3, 16, 16)
     of_tokenizer = rows[row["parents"]["tokenizer"]]
     weights, parents = table.load_weights(of_tokenizer["key"]), parents_of(of_tokenizer, table.load_weights, rows.get)

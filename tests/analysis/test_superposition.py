@@ -27,6 +27,11 @@ def test_a_decoder_that_draws_the_sum_of_its_parts() -> None:
     assert found == pytest.approx({"correlation": 1, "shuffled": -1 / (N - 1)})
 
 
+def test_a_decoder_that_draws_dark_bumps_is_judged_as_one_that_draws_bright_ones() -> None:
+    found = values(measure(decoder(lambda code: 1 - cross(code), "one-hot", polarity="dark")))
+    assert found == pytest.approx({"correlation": 1, "shuffled": -1 / (N - 1)}, rel=1e-4)
+
+
 def test_panels_are_the_part_of_x_the_part_of_y_their_sum_and_the_image() -> None:
     found = arrays(measure(decoder(cross, "one-hot")))
     np.testing.assert_array_equal(found["panel_points"], [(3, 4), (4, 5), (5, 4)])

@@ -111,6 +111,7 @@ def test_elsewhere_close_numbers_will_do(changes: dict[str, Any]) -> None:
 
 
 def test_on_a_gpu_close_numbers_will_do() -> None:
+    assert compared({"device": "cuda", "loss": 1.0}, {"device": "cuda", "loss": 0.75}, close=0.25).verdict == "close"
     assert compared({"device": "cuda"}, {"device": "cuda", "loss": 3.0001e-3}).verdict == "close"
 
 

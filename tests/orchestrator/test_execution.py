@@ -50,7 +50,7 @@ from trainables.generative.chain import probe_of
 from trainables.generative.tiers import generator
 from trainables.needs import Tasks
 from trainables.program import PATH as PROGRAM
-from trainables.spec import RunSpec, run_key
+from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import load_task
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
@@ -419,6 +419,27 @@ def test_a_launch_whose_runs_all_lose_their_workers_ends(store: ResultStore, clo
     assert (lost, execution.outcome.stopped) == (3 * 8, "lost")
 
 
+def test_a_launch_of_which_runs_end_beside_those_that_lose_their_workers_goes_on(store: ResultStore, clock: Clock) -> None:
+    execution, _ = make_grid(store, runs=9, workers=1, size=1)
+
+    def leave_one() -> None:
+        spec = next_run(execution, "lost")
+        assert spec is not None
+        execution.failures.of(run_key(spec, Toy.version)).lost = MOST_LOST - 1
+        execution.on_lost("lost", "The actor died unexpectedly.")
+
+    for _ in range(2):
+        leave_one()
+        leave_one()
+        assert not execution.is_over()
+        assert next_run(execution, "ended") is not None
+        assert result_of(execution, "ended", result=RESULT)
+    for _ in range(3):
+        assert not execution.is_over()
+        leave_one()
+    assert (execution.is_over(), execution.outcome.stopped) == (True, "lost"), "three in a row"
+
+
 def test_a_run_that_gets_further_may_lose_any_number_of_workers(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=1, workers=1)
     for attempt in range(20):
@@ -547,7 +568,8 @@ def test_checkpoints_of_failed_runs_go_when_a_run_of_another_version_of_the_task
         assert other.claim(theirs["key"])
         assert result_of(execution, "a", result=RESULT)
     assert store.with_checkpoints() == {theirs["key"], now["key"], passed["key"]}
-    assert store.claim(old["key"])
+    with ResultStore(store.path) as other:
+        assert other.claim(old["key"]), "whoever trains it, if the task is changed back"
 
 
 @contextlib.contextmanager
@@ -1334,6 +1356,17 @@ def test_a_run_whose_pack_raised_stays_alone_when_it_loses_a_worker(store: Resul
     assert len(execution.next_pack("4")) == 1
 
 
+def test_runs_whose_pack_lost_its_worker_twice_are_trained_alone(store: ResultStore, clock: Clock) -> None:
+    """One of them may be the cause."""
+    execution, _ = make(store, seeds=3, workers=1, pack_size=3)
+    sizes = []
+    for trial in ("0", "1", "2", "3"):
+        sizes.append(len(execution.next_pack(trial)))
+        execution.on_lost(trial, "The actor died unexpectedly.")
+        clock.now += 100
+    assert sizes == [3, 3, 1, 1]
+
+
 def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None:
     packs = PackSizes(Toy(), store, fixed=None)
     assert (packs.size(SPEC), packs.meet([SPEC]), packs.largest) == (1, False, 1)
@@ -1518,6 +1551,19 @@ def test_a_launch_that_can_train_nothing_ends_however_often_it_looks_at_the_stor
     assert execution.outcome.stopped == "lost"
 
 
+def test_a_launch_that_has_left_a_run_waits_for_those_that_another_one_trains(store: ResultStore, clock: Clock) -> None:
+    execution, _ = make_grid(store, runs=2, workers=1, size=1)
+    left, elsewhere = (run_key(spec, Toy.version) for spec in execution.search.propose(execution.rows, 2))
+    execution.failures.of(left).lost = MOST_LOST
+    execution.failures.of(left).not_before = math.inf
+    with ResultStore(store.path) as other:
+        assert other.claim(elsewhere)
+        clock.now += 10
+        assert execution.next_pack("a") == []
+        assert execution.outcome.stopped is None, "if that launch ends, this one trains it"
+    assert [run_key(spec, Toy.version) for spec in execution.next_pack("b")] == [elsewhere]
+
+
 def test_rows_of_other_studies_on_the_same_store_are_passed_over(store: ResultStore) -> None:
     execution, watcher = make(store)
     execution.concerns = lambda row: row["N"] == SPEC.N
@@ -1589,6 +1635,70 @@ def test_the_row_of_a_run_whose_worker_stalled_says_what_was_heard_of_it(store: 
     (row,) = store.rows()
     where = row["seconds"], row["host"], row["device"], row["versions"].split()[0]
     assert where == ((0.0, "", "", "test") if ends == "unheard" else (40.0, "m1", "cuda", "torch=2"))
+
+
+def test_runs_share_the_time_of_their_pack_and_leave_checkpoints_when_enough_of_it_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slices are shorter than what is between two checkpoints."""
+    clock, advance = Clock(), Pack.advance
+
+    def train(pack: Pack, seconds: float) -> bool:
+        clock.now += 4.0
+        return advance(pack, seconds)
+
+    monkeypatch.setattr(of_worker.time, "perf_counter", clock)
+    monkeypatch.setattr(Pack, "advance", train)
+    specs = [dataclasses.replace(LONG, seed=seed) for seed in range(2)]
+    order = Order([ordered(spec) for spec in specs], slice_seconds=0.0, checkpoint_seconds=10.0)
+    trainable, saved, seconds = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}), [], []
+    trainable.step()  # the first of them is made
+    for _ in range(7):
+        report = trainable.step()["report"]
+        saved.append(report.saved)
+        seconds.append([run.seconds for run in report.runs.values()])
+        assert len(trainable.checkpoints()) == 2 * report.saved
+    assert seconds == [[2.0 * n, 2.0 * n] for n in range(1, 8)]
+    assert saved == [False, False, True, False, False, True, False]
+
+
+def test_a_run_that_was_given_up_leaves_an_end_from_which_a_worker_trains_it_on() -> None:
+    early, task = dataclasses.replace(LONG, stop="early"), BumpTask()
+    training, whole = Training(early, task), early.to_the_end()
+    while training.step < 40:
+        training.advance(0.0)
+    training.reason = GIVEN_UP
+    trainable, order = PackTrainable(worker_of([early])), ordered(early, keep_end=True)
+    trainable._seconds[order.key] = 100.0
+    end = trainable._ending(training, order).end
+    assert end is not None
+    assert trainable._ending(training, ordered(early)).end is None
+    told = []
+    for checkpoint in (end, None):
+        of_run = ordered(whole, checkpoint=checkpoint)
+        told.append(PackTrainable({"order": Order([of_run]), "cpus": 1.0, "gpus": 0.0}).step()["report"].runs[of_run.key])
+    assert [run.notice for run in told] == [None, None]
+    assert told[0].result == told[1].result
+    assert [run.seconds >= 100.0 for run in told] == [True, False]
+    training.reason = "target"
+    assert trainable._ending(training, order).end is None, "it ended by itself"
+
+
+def test_a_worker_that_gets_another_order_ends_the_runs_that_it_had() -> None:
+    """Such as the program of a launch that has its answer."""
+    trainable, ended = PackTrainable(worker_of([SPEC])), []
+    for what in ("the first", "the second"):
+        trainable._runs = {"key": cast(Any, SimpleNamespace(close=lambda what=what: ended.append(what)))}
+        trainable.reset_config(worker_of([SPEC])) if what == "the first" else trainable.cleanup()
+    assert ended == ["the first", "the second"]
+
+
+def test_what_a_worker_notices_of_a_run_is_told_once() -> None:
+    order = Order([ordered(LONG, checkpoint=b"none")], slice_seconds=0.0)
+    trainable = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0})
+    notices = [run.notice for _ in range(3) for run in trainable.step()["report"].runs.values()]
+    assert notices[0].startswith("its checkpoint cannot be read, so it starts from the beginning (")
+    assert notices[1:] == [None, None]
 
 
 @pytest.mark.parametrize("stage", ["made", "trained", "made and out of memory"])

@@ -245,12 +245,20 @@ def test_one_fresh_seed_gives_the_errors_of_the_chosen_trial() -> None:
     [error] = judged_rows(study, rows, 1)
     best = study.answer(rows)["best"]
     assert (best["validation_mse"], best["id_mse"], best["seeds"]) == (error, error / 10, 1)
-    assert "on one fresh seed)" in study._known.of(rows).lines()[0]
+    assert "on one fresh seed, which also chose it and so may flatter it)" in study._known.of(rows).lines()[0]
     several = made_by("--confirm-seeds", "2")
     rows = carried_out(several)
     errors = judged_rows(several, rows, 2)
     assert several.answer(rows)["best"]["validation_mse"] == pytest.approx(math.sqrt(math.prod(errors)))
-    assert "geometric means over 2 fresh seeds)" in several._known.of(rows).lines()[0]
+    assert "geometric means over 2 fresh seeds, " in several._known.of(rows).lines()[0]
+
+
+def test_the_number_that_chose_one_of_several_is_said_to_flatter_it() -> None:
+    study = made_by("--confirm", "2", "--confirm-seeds", "3")
+    rows = carried_out(study)
+    found = study.answer(rows)
+    said = "geometric means over 3 fresh seeds, which also chose it and so may flatter it; validation MSE if chosen on all "
+    assert f"{said}seeds but one and judged on that one: {found['crossed']:.2e})" in study._known.of(rows).lines()[0]
 
 
 @pytest.mark.slow(1)

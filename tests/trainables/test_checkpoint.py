@@ -161,6 +161,15 @@ def test_a_run_starts_anew_from_a_checkpoint_that_no_run_has_left(what: str) -> 
     assert notices[KEY].startswith("its checkpoint cannot be read, so it starts from the beginning (")
 
 
+def test_a_run_of_whose_checkpoint_a_part_was_loaded_starts_from_its_own_weights() -> None:
+    saved = saved_state(50)
+    saved["training"]["model"].popitem()
+    training, seconds, notices = load(saved)
+    assert "Missing key(s)" in notices[KEY]
+    assert (training.step, seconds) == (0, 0.0)
+    assert equal(training.state_dict(), Training(SPEC, BumpTask()).state_dict())
+
+
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("steps", [1, 19, 20, 50, 119])
 def test_what_a_run_has_left_is_continued(steps: int) -> None:
@@ -198,6 +207,9 @@ def test_a_row_tells_whether_its_run_was_begun_elsewhere() -> None:
     assert told_by(pack, checkpoint_of(saved)) == [*versions().split(), ELSEWHERE]
     back = worker()
     assert told_by(back, checkpoint_of(saved, pack)) == [*versions().split(), ELSEWHERE], "it was elsewhere before that"
+    again = worker(pack_size=3)
+    assert told_by(again, checkpoint_of(saved, pack)) == [*versions().split(), ELSEWHERE], "its beginning was elsewhere"
+    assert told_by(worker(pack_size=3), checkpoint_of(saved, worker(pack_size=3))) == versions().split()
     buffer = io.BytesIO()
     torch.save(saved, buffer)
     assert told_by(worker(pack_size=3), buffer.getvalue()) == versions().split(), "older checkpoints do not say"

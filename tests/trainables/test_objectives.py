@@ -589,6 +589,15 @@ def test_the_stopping_rule_compares_with_the_loss_of_a_network_that_has_learned_
     assert Training(own.spec, Noisy()).variance == own.variance, "a run that goes on has the same"
 
 
+@pytest.mark.parametrize(("loss", "scale"), [(2.5, 2.5), (math.inf, 0.0), (math.nan, 0.0)])
+def test_a_loss_that_is_not_finite_at_first_is_nothing_to_compare_with(
+    loss: float, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any loss is under a share of infinity, so every run would be given up."""
+    monkeypatch.setattr(Training, "_measure", lambda *_: {"loss": loss})
+    assert Training(spec(), Noisy()).variance == scale
+
+
 def test_names_of_a_summary_do_not_change() -> None:
     class Fickle(Looked):
         def summarise(self, spec: RunSpec, measures: Mapping[str, Tensor], split: Split) -> Mapping[str, float]:

@@ -218,11 +218,12 @@ def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str, width: 
 
 
 @pytest.mark.slow(2)
-def test_on_a_gpu_gaps_are_closed_when_half_of_the_runs_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_on_a_gpu_gaps_are_closed_when_half_of_the_runs_have_left(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the recording of steps, which needs a GPU: runs that ended stay in the stack for a while and are not touched."""
     monkeypatch.setattr(Pack, "_step", Pack._compute)
     runs = ((0, 40, 0.3), (0, 40, 0.5), (1, 60, 0.7), (1, 120, 0.9), (2, 60, 0.8))
-    specs = [bumps("mlp", seed=s, data_count=d, target=t) for s, d, t in runs]
+    specs = [bumps("mlp", seed=s, data_count=d, target=t, schedule=schedule) for s, d, t in runs]
     together, alone = both(specs, BumpTask())
     pack = Pack(together)
     pack.on_gpu = True
@@ -1320,10 +1321,15 @@ def rotation(**changes: Any) -> RunSpec:
 
 
 @pytest.mark.slow(1)
-def test_buffers_such_as_batch_statistics_leave_the_pack_with_their_run() -> None:
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_buffers_such_as_batch_statistics_leave_the_pack_with_their_run(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU a run that has left stays in the stack for a while."""
+    monkeypatch.setattr(Pack, "_step", Pack._compute)
     specs = [rotation(seed=s, max_steps=12 + 6 * s) for s in (0, 1, 2)]
     together, alone = both(specs, RotationTask())
-    Pack(together).advance()
+    pack = Pack(together)
+    pack.on_gpu = on_gpu
+    pack.advance()
     for run, twin in zip(together, alone, strict=True):
         twin.advance()
         for name, buffer in twin.model.named_buffers():

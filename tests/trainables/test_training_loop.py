@@ -254,6 +254,31 @@ def test_a_huge_learning_rate_diverges_and_says_so() -> None:
     assert result.steps == EVAL_EVERY
 
 
+def test_the_result_of_a_run_that_trained_on_after_its_passage_is_that_of_its_end() -> None:
+    run = spec(N=16, decoder="mlp", width=256, dataset="stripes+bumps", data_count=0, holdout="center")
+    training = Training(dataclasses.replace(run, stop="budget", max_steps=200), TASK)
+    training.advance()
+    result, at_end = training.result(), training._measure(training.held_out)
+    assert result.passage_step is not None
+    assert result.passage_step < result.steps == 200
+    assert (result.accuracy, result.ood_mse) == (at_end["correct"], at_end["squared_error"])
+
+
+def test_a_run_that_diverges_after_its_passage_has_diverged() -> None:
+    training = Training(spec(decoder="mlp", stop="budget"), TASK)
+    while training.step < EVAL_EVERY:
+        training.train_step()
+    training.answer(training.look())
+    training.passage_step = EVAL_EVERY
+    for _ in range(training.steps_to_look):
+        training.train_step()
+    training.loss_sum.fill_(math.nan)
+    training.answer(training.look())
+    result = training.result()
+    assert (result.status, result.reason) == ("diverged", "diverged")
+    assert result.passage_step == EVAL_EVERY
+
+
 def test_an_unfinished_run_has_progress_but_no_result() -> None:
     training = Training(spec(decoder="mlp"), TASK)
     assert training.progress.step == 0

@@ -108,6 +108,8 @@ def test_the_object_with_the_lowest_id_in_the_first_collision_counts() -> None:
     told["collision"][1]["object_ids"] = [5]
     told["object_property"][2] = {"object_id": 5, "color": "red", "material": "rubber", "shape": "sphere"}
     assert clevrer._read(told) == ("101", COLLIDES_AT), "object 5 goes the other way"
+    told["collision"].append({"object_ids": [5, 2], "frame_id": COLLIDES_AT})
+    assert clevrer._read(told) == ("010", COLLIDES_AT), "of two collisions in one frame"
 
 
 def test_the_content_is_that_of_the_data_and_not_of_the_folder(whole: Path, folder: Path) -> None:

@@ -18,7 +18,7 @@ from trainables.generative.oracle import (
     read_by_templates,
     towards_blue,
 )
-from trainables.generative.probe import KINDS, LESSONS, Probe, blur, lessons, read_by_probe
+from trainables.generative.probe import KINDS, LESSONS, Probe, _piece, blur, lessons, read_by_probe
 from trainables.generative.shapes import (
     COMPOSITIONS,
     FACTORS,
@@ -194,6 +194,11 @@ def test_a_few_pieces_of_torn_pictures_show_what_is_beside_them_and_their_classe
         torn, usual = (lessons(faint, 24, 640, 3, of, share)[0] for share in (0.5, 0.0))
         shares.append((torn != usual).any(1).float()[worn].mean().item())
     assert shares[1] < 0.2 * shares[0], "where shape or size is faint, fewer pieces are torn"
+
+
+def test_the_last_pieces_of_a_picture_are_larger_where_they_do_not_divide_it() -> None:
+    assert _piece(24).tolist() == [i // 4 for i in range(24)]
+    assert _piece(28).tolist() == [*(i // 4 for i in range(20)), *[5] * 8]
 
 
 @pytest.mark.parametrize("kind", ["cnn", "linear"])

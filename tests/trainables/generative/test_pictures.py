@@ -5,23 +5,27 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tests.trainables.generative.made_data import colour_of, write_celeba
 from trainables.check import check_task
+from trainables.generative import generator_task
 from trainables.generative.album import TEST, TRAIN, Source
 from trainables.generative.chain import probe_of, tokenizer_of
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.judge import shares_right
 from trainables.generative.pictures import FEW, FOLDER, album_in, bundles, few, lessons, pool
 from trainables.generative.probe import KINDS_OF_OTHERS, UNCLEAR, Probe
+from trainables.generative.probe_task import ProbeTask
 from trainables.generative.settings import OF_WHICH, GeneratorSettings, ProbeSettings
-from trainables.generative.shapes import COMPOSITIONS, Pictures, bits_of, class_values, conditions
+from trainables.generative.shapes import COMPOSITIONS, Pictures, bits_of, class_conditions, class_values, conditions
 from trainables.generative.tiers import generator
+from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.settings import read_settings, value_of, with_values
 from trainables.spec import RunSpec, run_key
-from trainables.task import load_task
+from trainables.task import Split, load_task
 from trainables.training.run import UnfitError
 
 
@@ -131,6 +135,40 @@ def test_runs_learn_from_one_part_and_are_judged_by_the_other(
     assert parts() == {TRAIN}
     lessons(settings, 16, 80, 0, "held out")
     assert parts() == {TEST}
+
+
+def as_they_are(spec: RunSpec, made: Pictures, tokenizer: torch.nn.Module) -> Split:
+    """In place of `tokens_of`."""
+    return Split(made.conditions, made.images, made.bits)
+
+
+def test_every_task_learns_from_one_part_and_is_judged_by_the_other(
+    spec: RunSpec, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    album = album_in("celeba", folder)
+    white = {source for (part, _), sources in album.pictures.items() if part == TEST for source in sources}
+    monkeypatch.setattr(
+        "trainables.generative.pictures._read", lambda _, source, N: np.full((3, N, N), 255 * (source in white), np.uint8)
+    )
+    monkeypatch.setattr(generator_task, "tokens_of", as_they_are)
+    generated = GeneratorTask().data(spec, {"tokenizer": torch.nn.Identity()})
+    assert [split.targets.unique().tolist() for split in generated] == [[0], [1]]
+    tokenized, tokenizer = TokenizerTask(), tokenizer_of(spec)
+    assert [split.inputs.unique().tolist() for split in tokenized.data(tokenizer)] == [[0], [1]]
+    assert [split.inputs.unique().tolist() for split in tokenized.judged(tokenizer)] == [[1], [1]]
+    probed, probe = ProbeTask(), probe_of(spec)
+    sharp = 2 * len(COMPOSITIONS)
+    assert [split.inputs[:sharp].unique().tolist() for split in probed.data(probe)] == [[0], [1]]
+    assert [split.inputs.unique().tolist() for split in probed.judged(probe)] == [[1], [1]]
+
+
+def test_rendered_pictures_that_a_generator_is_held_against_have_scenes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = generator("smoke")
+    settings = read_settings(GeneratorSettings, spec)
+    monkeypatch.setattr(generator_task, "tokens_of", as_they_are)
+    data = GeneratorTask().data(spec, {"tokenizer": torch.nn.Identity()})
+    learned, held_out = ((split.inputs - class_conditions(settings, split.truth))[:64, 1] for split in data)
+    assert len(torch.cat([learned, held_out]).mul(1e5).round().unique()) > 120, "sizes of their own"
 
 
 def test_a_composition_is_one_sample_that_is_judged(settings: GeneratorSettings) -> None:
