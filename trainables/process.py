@@ -18,7 +18,9 @@ from typing import NamedTuple
 GUARD = str(Path(__file__).with_name("guard.py"))
 CHUNK = 2**16
 LONGEST_LINE = 2**16
-"""Bytes of a line: what is beyond them is thrown away."""
+"""Bytes of a line that are read."""
+KEPT = LONGEST_LINE + len(codecs.BOM_UTF8) + 1
+"""Bytes of a line that are kept as long as it goes on: what is beyond them is thrown away, and that there was more is known."""
 LAST_LINES, SHOWN = 20, 500
 """Lines of each output that are kept for an error, and characters of each."""
 LINGERING_SECONDS = 2.0
@@ -39,7 +41,8 @@ class Process:
     Args:
         words: the program and what it is given.
         environment: all of it.
-        heard: takes each line of its standard output that begins with a brace, in a thread. It must not raise.
+        heard: takes each line of its standard output that begins with a brace, in a thread. Of one that has more bytes than
+            LONGEST_LINE it is given one byte more than that. It must not raise.
         changed: is set when the program is over.
     """
 
@@ -153,7 +156,7 @@ class _Lines:
     program may print millions.
 
     Args:
-        heard: takes each line that begins with a brace.
+        heard: takes each line that begins with a brace, as that of a `Process`.
     """
 
     def __init__(self, heard: Callable[[bytes], None] = lambda line: None) -> None:
@@ -167,7 +170,7 @@ class _Lines:
         if end:
             self._add(self._part + ended)
             self._part = b""
-        self._part = _last_part(self._part + rest)[:LONGEST_LINE]
+        self._part = _last_part(self._part + rest)[:KEPT]
 
     def finish(self) -> None:
         """What was printed last may have no end of line."""
@@ -187,7 +190,7 @@ class _Lines:
         if b"{" in lines:
             for line in map(_last_part, lines.split(b"\n")):
                 if line.lstrip().startswith(b"{"):
-                    self._heard(line[:LONGEST_LINE])
+                    self._heard(line.rstrip(b"\r")[: LONGEST_LINE + 1])
         latest = lines.rstrip().rsplit(b"\n", 2 * LAST_LINES)[-2 * LAST_LINES :]  # some may be empty
         self._last.extend(_last_part(line)[:LONGEST_LINE] for line in latest if line.strip())
 

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from torch import Tensor, nn
 
-from trainables.settings import IN_SPEC
+from trainables.settings import IN_SPEC, RESERVED
 from trainables.spec import Counts, RunSpec, Scalar, family_key
 from trainables.task import Data, Split
 
@@ -178,7 +178,10 @@ def names_in(words: Sequence[str], known: Collection[str]) -> set[str]:
     places = [found for word in words for found in _PLACE.finditer(word) if found[1] is not None]
     for place in places:
         if not place[0].endswith("}") or place[1] not in known:
-            raise ValueError(f"{place[0]} is no value of a run: choose one of {', '.join(known)}, and write {{{{ for a brace")
+            told = f"{place[0]} is no value of a run: choose one of {', '.join(known)}, and write {{{{ for a brace"
+            if place[0].endswith("}") and place[1].isidentifier() and place[1] not in (*RESERVED, *OWN):
+                told += f". If it is a setting of the program, declare it: --vary {place[1]}=VALUE"
+            raise ValueError(told)
     return {place[1] for place in places}
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from trainables.process import Ending, Process
+from trainables.process import LONGEST_LINE, Ending, Process
 from trainables.program import OWN_FILES, changed_files, words_of
 from trainables.spec import LARGEST, RunSpec
 from trainables.training.result import Progress, RunResult
@@ -28,6 +28,8 @@ printed."""
 EXAMPLE = '{"accuracy": 0.93}'
 SHOWN = 200
 """Characters that are quoted of a line."""
+BEGINNING = 40
+"""Bytes that are quoted of a line that is too long."""
 ROUNDING = 1e-6
 """By which a share may exceed 1, as the mean of ones in float32, or fall below 0, as 1 minus the mean of errors."""
 
@@ -38,8 +40,8 @@ PASSES, DIVERGES, WRONG = "target", "diverged", "wrong"
 
 
 class PrintedError(RunError):
-    """A program printed no accuracy, or one that is no share. That is its mistake and not one of the machine, so another try
-    would end the same. The first line of the message says all."""
+    """A program printed no accuracy, or one that is no share, or a line that is too long to be read. That is its mistake and
+    not one of the machine, so another try would end the same. The first line of the message says all."""
 
 
 class Told:
@@ -63,7 +65,8 @@ class Told:
         self.line = ""
         """The line that told the accuracy that counts."""
         self.no_number = ""
-        """The last line with an accuracy that is no number, such as one in quotes."""
+        """The last line with an accuracy, if this is no number, such as one in quotes. An accuracy of null, where there are
+        others, is none."""
         self._spec, self._decided = spec, decided
         self._turn = threading.Lock()
         self._points: list[tuple[int, float, float, float]] = []
@@ -71,13 +74,18 @@ class Told:
         self._stride, self._count = 1, 0
 
     def hear(self, line: bytes) -> None:
-        """A line that may be a JSON object."""
+        """A line that may be a JSON object. One of more bytes than LONGEST_LINE is not whole."""
         if self.verdict:
             return
         try:
-            told = json.loads(line.decode(errors="replace"))
+            told = json.loads(line[:LONGEST_LINE].decode(errors="replace"))
         except (ValueError, RecursionError):
-            return
+            told = None
+            if len(line) > LONGEST_LINE and line.lstrip()[1:].lstrip().startswith(b'"'):  # it begins as an object does
+                told_in = f"a line of more than {LONGEST_LINE >> 10} KiB, which begins with {_beginning(line)!r}"
+                lost = "It was not read, so an accuracy in it is lost"
+                self.wrong = f"the program printed JSON in {told_in}. {lost}: print what is long to a file"
+                self.verdict = WRONG
         if isinstance(told, dict):
             with self._turn:
                 self._take(told, line.decode(errors="replace"))
@@ -105,7 +113,9 @@ class Told:
         for name, value in numbers.items():
             if name in self.measures or (len(self.measures) < MOST_MEASURES and _is_name(name)):
                 self.measures[name] = value
-        if accuracy is None and "accuracy" in told:
+        if accuracy is not None:
+            self.no_number = ""
+        elif "accuracy" in told and (told["accuracy"] is not None or self.accuracy is None):
             self.no_number = line.strip()
         if accuracy is not None and -ROUNDING <= accuracy <= 1 + ROUNDING:
             accuracy = max(0.0, min(accuracy, 1.0))
@@ -147,6 +157,10 @@ def _number(value: object) -> float | None:
         return None
 
 
+def _beginning(line: bytes) -> str:
+    return line.strip()[:BEGINNING].decode(errors="ignore")
+
+
 def _is_name(name: str) -> bool:
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
@@ -184,7 +198,7 @@ class ProgramRun:
 
         Raises:
             RunError: the program cannot be started, fails, or prints nothing for too long.
-            PrintedError: it has told no accuracy, or one that is no share.
+            PrintedError: it has told no accuracy, one that is no share, or a line that is too long.
             UnfitError: its files are not those that the run is about.
         """
         end = math.inf if seconds is None else time.monotonic() + seconds
@@ -276,7 +290,7 @@ class ProgramRun:
 
         Raises:
             RunError: it has failed.
-            PrintedError: it has told no accuracy, or one that is no share.
+            PrintedError: it has told no accuracy, one that is no share, or a line that is too long.
         """
         told = self._told
         if not told.verdict and ending.code is None:
@@ -287,12 +301,13 @@ class ProgramRun:
         told.finish(process.last_line)
         if told.verdict == WRONG:
             raise PrintedError(_with(process, told.wrong))
-        if told.accuracy is None and not told.verdict:
+        if (told.accuracy is None or told.no_number) and not told.verdict:
             printed = f"its last line is {process.last_line[:SHOWN]!r}" if process.last_line else "it printed nothing"
             if told.no_number:
                 printed = f"what stands for it in {told.no_number[:SHOWN]!r} is no number"
             wanted = f"Let it print a line such as {EXAMPLE}, or a share from 0 to 1 alone in its last line"
-            raise PrintedError(_with(process, f"the program told no accuracy: {printed}. {wanted}"))
+            at_last = " in the end" if told.accuracy is not None else ""
+            raise PrintedError(_with(process, f"the program told no accuracy{at_last}: {printed}. {wanted}"))
         return told.verdict or "ended"
 
 

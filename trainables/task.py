@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
@@ -125,6 +127,8 @@ def load_task(path: str) -> Task:
     if not (module_name and colon and class_name):
         raise ValueError(f"--task {path!r} names no class: write module:Class, for example trainables.bumps:BumpTask")
     if "/" in module_name or module_name.startswith(".") or module_name.endswith(".py"):
+        if module := _module_below(module_name):
+            raise ValueError(f"--task {path!r} names a file: write {module}:{class_name}")
         stem = module_name.removesuffix(".py").rpartition("/")[2].lstrip(".") or "module"
         raise ValueError(f"--task {path!r} names a file: write {stem}:{class_name}, and start in the folder of {stem}.py")
     try:
@@ -141,3 +145,12 @@ def load_task(path: str) -> Task:
     if missing := ", ".join(member for member in members if not hasattr(task, member)):
         raise ValueError(f"--task {path!r} is not a task: it lacks {missing}")
     return cast(Task, task)
+
+
+def _module_below(file: str) -> str:
+    """The name by which a file below the current folder is imported, its ending given or not; empty if there is none."""
+    here, path = Path.cwd(), Path(f"{file.removesuffix('.py')}.py")
+    parts = path.relative_to(here).parts if path.is_relative_to(here) else path.parts
+    names = (*parts[:-1], path.stem)
+    is_there = os.path.isfile(path)  # noqa: PTH113 -- Path refuses names that are too long
+    return ".".join(names) if is_there and all(map(str.isidentifier, names)) else ""

@@ -216,6 +216,22 @@ def test_mistakes_are_one_line(words: tuple[str, ...], message: str, capsys: pyt
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
+def test_a_file_below_this_folder_is_told_by_the_name_that_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here := tmp_path / "here").mkdir()
+    for name in ("moved_tasks", "old-tasks", "../beside"):
+        (here / name).mkdir()
+        (here / name / "flaky_toy.py").write_text("from tests.toy import Toy\n\nclass Flaky(Toy): ...\n")
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(str(here))
+    for file in ("moved_tasks/flaky_toy.py", "./moved_tasks/flaky_toy", f"{here}/moved_tasks/flaky_toy.py"):
+        with pytest.raises(ValueError, match=r"names a file: write moved_tasks\.flaky_toy:Flaky$"):
+            load_task(f"{file}:Flaky")
+    assert type(load_task("moved_tasks.flaky_toy:Flaky")).__name__ == "Flaky"
+    for file in ("old-tasks/flaky_toy.py", "../beside/flaky_toy.py", f"{tmp_path}/beside/flaky_toy.py", "none/flaky_toy.py"):
+        with pytest.raises(ValueError, match=r"write flaky_toy:Flaky, and start in the folder of flaky_toy\.py$"):
+            load_task(f"{file}:Flaky")
+
+
 def test_runs_made_by_another_text_of_the_task_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "changing_task.py"
     file.write_text("from tests.toy import Toy\n\nclass Mine(Toy):\n    version = '7'\n")

@@ -23,7 +23,7 @@ import pytest
 
 from trainables import guard, program, program_run
 from trainables.check import counts_of
-from trainables.process import LONGEST_LINE, _Lines
+from trainables.process import KEPT, LONGEST_LINE, _Lines
 from trainables.program import FILES, ProgramTask, changed_files, digest, fill, names_in, words_of
 from trainables.program_run import MOST_POINTS, PrintedError, ProgramRun, Told
 from trainables.spec import Counts, RunSpec, run_key
@@ -196,6 +196,11 @@ def test_a_program_that_fails_tells_how(begin: Begin, script: str, told: str) ->
             """the program told no accuracy: what stands for it in '{"accuracy": "0.51"}' is no number. """,
         ),
         ("""echo '{"accuracy": 93}'; sleep 9""", """93, in the line '{"accuracy": 93}': it must be a share, from 0 to 1\n"""),
+        (
+            """echo '{"accuracy": 0.5}'; echo '{"accuracy": "0.51"}'; echo 0.7""",
+            """the program told no accuracy in the end: what stands for it in '{"accuracy": "0.51"}' is no number. """,
+        ),
+        ("""echo '{"accuracy": null}'; echo""", """no accuracy: what stands for it in '{"accuracy": null}' is no number. """),
         ("echo 93.5", "the program told an accuracy of 93.5, in the line '93.5': it must be a share, from 0 to 1\n"),
     ],
 )
@@ -209,6 +214,56 @@ def test_a_program_that_prints_no_share_has_made_a_mistake_that_no_other_try_men
     if "no accuracy" in told:
         (first, *_) = str(caught.value).splitlines()
         assert first.endswith('. Let it print a line such as {"accuracy": 0.93}, or a share from 0 to 1 alone in its last line')
+
+
+@pytest.mark.parametrize("wrong", ["0.95", [0.95], {"mean": 0.95}, True, pytest.param(10**400, id="huge")])
+def test_an_accuracy_that_is_no_number_decides_only_if_it_is_the_last(wrong: Any) -> None:
+    assert told({"accuracy": 0.5}, {"accuracy": wrong}).no_number == json.dumps({"accuracy": wrong})
+    assert told({"accuracy": 0.5}, {"accuracy": wrong}, {"loss": 1}, {"accuracy": None}).no_number
+    found = told({"accuracy": 0.5}, {"accuracy": wrong}, {"accuracy": 0.25})
+    assert (found.accuracy, found.no_number) == (0.25, "")
+
+
+@pytest.mark.parametrize("lines", [("null", "0.25"), ("0.25", "null"), ("0.5", "null", "0.25", "null")])
+def test_an_accuracy_of_null_is_none(begin: Begin, lines: tuple[str, ...]) -> None:
+    result = ended(begin("; ".join(f"""echo '{{"accuracy": {text}}}'""" for text in lines)))
+    assert (result["status"], result["accuracy"]) == ("missed", 0.25)
+
+
+LONG = "head -c 70000 /dev/zero | tr '\\0' 7"
+
+
+@pytest.mark.parametrize("before", ["", """echo '{"step": 1, "accuracy": 0.5}'; """])
+@pytest.mark.parametrize("after", ["", """; echo '{"step": 3, "accuracy": 0.7}'; sleep 1000"""])
+def test_json_in_a_line_that_is_too_long_to_be_read_is_not_passed_over(begin: Begin, before: str, after: str) -> None:
+    run = begin(f"""{before}printf '  {{"step": 2, "accuracy": 0.9, "seen": ['; {LONG}; printf ']}}\\n'{after}""", target=0.8)
+    with pytest.raises(PrintedError) as caught:
+        run.advance(PATIENCE)
+    (first, *_) = str(caught.value).splitlines()
+    assert first == (
+        "the program printed JSON in a line of more than 64 KiB, which begins with "
+        """'{"step": 2, "accuracy": 0.9, "seen": [77'. It was not read, so an accuracy in it is lost: """
+        "print what is long to a file"
+    )
+
+
+@pytest.mark.parametrize("beginning", ["x", "{x", "{\\047x\\047: ", "x {\\042x\\042: "])
+def test_a_long_line_that_is_no_json_is_passed_over(begin: Begin, beginning: str) -> None:
+    run = begin(f"""echo '{{"accuracy": 0.5}}'; printf '{beginning}'; {LONG}; printf '}}\\n'""")
+    assert ended(run)["accuracy"] == 0.5
+
+
+def test_a_line_of_64_kib_is_read_and_one_byte_more_is_too_long(begin: Begin, tmp_path: Path) -> None:
+    for ending in ("\n", "\r\n", ""):
+        for mark in ("", "\ufeff"):
+            for size in (LONGEST_LINE, LONGEST_LINE + 1):
+                line = '{"accuracy": 0.25, "seen": "'.ljust(size - 2, "7") + '"}'
+                (tmp_path / "lines").write_bytes((mark + line + ending).encode())
+                run = begin(f"cat {tmp_path}/lines")
+                if size == LONGEST_LINE:
+                    assert ended(run)["accuracy"] == 0.25
+                else:
+                    assert "printed JSON in a line of more than 64 KiB" in error_of(run)
 
 
 def test_a_program_that_is_not_there_fails(tmp_path: Path) -> None:
@@ -480,10 +535,12 @@ def test_values_take_the_places_of_their_names_and_stay_within_their_words() -> 
     for name in ("seed", "dataset"):
         with pytest.raises(ValueError, match=f"the option {name} has the name of a value that every run has"):
             words_of(spec_of("x", options={name: "$(touch it)"}))
-    for word, place in (("{noise}", "{noise}"), ("x{", "{"), ("{N", "{N"), ("{ N }", "{ N }"), ("{}", "{}")):
+    wrong = {word: word for word in ("{noise}", "{stop}", "{N", "{ N }", "{}")}
+    for word, place in (wrong | {"x{": "{"}).items():
         with pytest.raises(ValueError, match="is no value of a run") as caught:
             fill(word, {"N": 4, "seed": 3})
-        assert str(caught.value).startswith(f"{place} is no value of a run: choose one of N, seed, and write {{{{ for a brace")
+        cure = ". If it is a setting of the program, declare it: --vary noise=VALUE" if word == "{noise}" else ""
+        assert str(caught.value) == f"{place} is no value of a run: choose one of N, seed, and write {{{{ for a brace{cure}"
 
 
 def test_the_task_needs_nothing_but_the_spec() -> None:
@@ -507,10 +564,10 @@ def test_of_a_line_without_end_no_more_is_kept_than_is_read() -> None:
     lines = _Lines(heard.append)
     for chunk in (b'{"a": 1', *[b" " * 1000] * 500, b"}\n", b"x" * 300_000, b"\n\n{}\n  {1\n0.5"):
         lines.take(chunk)
-        assert len(lines._part) <= LONGEST_LINE
+        assert len(lines._part) <= KEPT
     lines.finish()
     assert [line[:9] for line in heard] == [b'{"a": 1  ', b"{}", b"  {1"]
-    assert len(heard[0]) == LONGEST_LINE
+    assert len(heard[0]) == LONGEST_LINE + 1
     assert lines.last[-3:] == ["{}", "  {1", "0.5"]
     lines.take(b"".join(b"%d\n" % i for i in range(10_000)) + b"\n" * 50)
     assert lines.last == [str(i) for i in range(9980, 10_000)]
@@ -564,7 +621,7 @@ def test_a_long_curve_keeps_its_shape_and_its_end() -> None:
 
 
 def test_what_is_no_number_is_passed_over() -> None:
-    deep = b'{"a":' * 100_000
+    deep = b'{"a":' * 10_000
     huge = b'{"step": ' + b"9" * 5000 + b"}"
     found = told(deep, huge, b"{\xff}", {"step": -1, "accuracy": "1"}, {"step": 2**40, "loss": 1}, {"step": 1.5}, {"x": None})
     assert (found.step, found.accuracy, found.loss, found.measures, found.verdict) == (0, None, 1.0, {}, "")
