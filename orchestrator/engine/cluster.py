@@ -39,6 +39,8 @@ LEAVING_SECONDS = 5.0
 """So long after a signal the attempt to join a cluster may go on."""
 LOOPBACK_SECONDS = 1.0
 """So long this machine may take to answer itself."""
+SILENCE_SECONDS = 600.0
+"""So long gcs_server of an embedded Ray may be silent: as long as a run by default (--stall-minutes)."""
 MOST_SAID = 300
 """Letters of a line of a log, or of an error of Ray."""
 GPU_PARTS = 10_000
@@ -72,6 +74,8 @@ class Cluster:
     gpus_per_run: float = 0.0
     cpu_workers: int = 0
     verbose: bool = False
+    patience: float = field(default=SILENCE_SECONDS, init=False)
+    """An embedded Ray is given up when its gcs_server has not answered for so many seconds: nothing else ends a launch then."""
     _joined: str | None = field(default=None, init=False)
     """What is given to Ray as the address of a cluster, once it has answered."""
 
@@ -251,7 +255,8 @@ class Cluster:
         server, _, port = context.gcs_address.rpartition(":")
         server = server.strip("[]")
         if self.address == "local":
-            head, of_raylet = Part("gcs_server, a part of the embedded Ray,", server, int(port)), "a part of the embedded Ray"
+            of_raylet = "a part of the embedded Ray"
+            head = Part(f"gcs_server, {of_raylet},", server, int(port), self.patience, is_own=True)
         else:  # the head may be away for a while, but soon after this time Ray ends the process without a word
             patience = 0.75 * float(os.environ.get(RAY_PATIENCE, "60"))
             head = Part(f"the head of the cluster ({server})", server, int(port), patience)

@@ -28,24 +28,31 @@ class Part:
     """A process of Ray that listens at an address.
 
     Without `patience` it is gone as soon as a connection is refused, which is what the kernel of this machine says of a process
-    that has ended; a busy one is never refused. With it, when it has not answered for so many seconds, for whatever reason: it
-    has to say something itself, as the kernel accepts connections also for a process that is frozen.
+    that has ended; a busy one is never refused. With it, when it has not answered for so many seconds in which it was listened
+    to, for whatever reason: it has to say something itself, as the kernel accepts connections also for a process that is
+    frozen. One of the launch's own is never started anew, so that it is gone in either case.
     """
 
     name: str
     host: str
     port: int
     patience: float = 0.0
-    answered: float | None = None
-    """When it answered last; one that never did is not judged."""
+    is_own: bool = False
+    silent: float | None = None
+    """For so long it was listened to since it answered last, in vain; one that never did is not judged."""
+    asked: float = 0.0
+    """When the last question had its answer, or was given up."""
     line: socket.socket | None = None
     """The last connection, as long as it holds: a part that dies hangs up."""
 
     @property
     def loss(self) -> str:
         """What is said when it is gone."""
-        since = f"has not answered for {self.patience:g} s" if self.patience else "has died"
-        return f"{self.name} {since}; perhaps someone ended it, or its machine ran out of memory"
+        if (self.silent or 0.0) > self.patience:
+            since, ended = f"has not answered for {self.patience:g} s", "ended or stopped"
+        else:
+            since, ended = "has died", "ended"
+        return f"{self.name} {since}; perhaps someone {ended} it, or its machine ran out of memory"
 
     def gone(self) -> bool:
         self.hang_up()
@@ -56,11 +63,22 @@ class Part:
                 if not is_like_ray(line):
                     raise TimeoutError
         except OSError as error:
-            if self.answered is None or not (self.patience or isinstance(error, ConnectionRefusedError)):
-                return False
-            return time.monotonic() - self.answered > self.patience
-        self.answered = time.monotonic()
+            return self.silent is not None and self._is_gone_by(error)
+        self.silent, self.asked = 0.0, time.monotonic()
         return False
+
+    def _is_gone_by(self, error: OSError) -> bool:
+        """Of one that has answered before."""
+        if self.is_own or not self.patience:
+            if isinstance(error, ConnectionRefusedError):
+                return True
+            if not self.patience or not isinstance(error, TimeoutError):  # such as too many open files here
+                return False
+        now, wait = time.monotonic(), self.patience / ANSWERS
+        # a question takes no longer: in a longer gap the launch itself was stopped, or its machine asleep
+        listened = min(now - self.asked, wait + min(wait, TIMEOUT_SECONDS))
+        self.silent, self.asked = (self.silent or 0.0) + listened, now
+        return self.silent > self.patience
 
     def hang_up(self) -> None:
         if self.line is not None:
@@ -77,38 +95,38 @@ class Part:
 
 @contextlib.contextmanager
 def watched(parts: Sequence[Part], lost: Callable[[Part], None]) -> Iterator[None]:
-    """Ask the parts for the time of the block; `lost` is called once, in a thread of its own, when one is gone."""
-    over = threading.Event()
+    """Ask the parts for the time of the block, each in a thread of its own, as one that is silent would let the others wait;
+    `lost` is called once, in such a thread, when one is gone."""
+    over, told = threading.Event(), threading.Lock()
 
-    def watch() -> None:
+    def watch(part: Part) -> None:
         try:
             while not over.is_set():
-                for part in parts:
-                    if part.gone() and not over.is_set():
+                if part.gone() and not over.is_set():
+                    if told.acquire(blocking=False):
                         lost(part)
-                        return
-                _listen(parts, over)
+                    return
+                _listen(part, over)
         finally:
-            for part in parts:
-                part.hang_up()
+            part.hang_up()
 
-    threading.Thread(target=watch, daemon=True, name="pulse").start()
+    for part in parts:
+        threading.Thread(target=watch, args=(part,), daemon=True, name="pulse").start()
     try:
         yield
     finally:
         over.set()
 
 
-def _listen(parts: Sequence[Part], over: threading.Event) -> None:
-    """Until it is time to ask again, or one of the parts hangs up."""
+def _listen(part: Part, over: threading.Event) -> None:
+    """Until it is time to ask again, or the part hangs up."""
     over.wait(SHORTLY)
     end = time.monotonic() + EVERY_SECONDS
     with selectors.DefaultSelector() as selector:
-        for part in parts:
-            if part.line is not None:
-                selector.register(part.line, selectors.EVENT_READ, part)
+        if part.line is not None:
+            selector.register(part.line, selectors.EVENT_READ)
         while not over.is_set() and (left := end - time.monotonic()) > 0:
-            if not selector.get_map():
+            if part.line is None:
                 over.wait(left)
-            elif any(key.data.has_hung_up() for key, _ in selector.select(left)):
+            elif selector.select(left) and part.has_hung_up():
                 return

@@ -689,22 +689,22 @@ NODES = [
     ("address", "watched"),
     [
         ("local", [
-            ("gcs_server, a part of the embedded Ray,", "10.0.0.1", 6379, 0.0),
-            ("raylet, a part of the embedded Ray,", "10.0.0.2", 2, 0.0),
+            ("gcs_server, a part of the embedded Ray,", "10.0.0.1", 6379, 600.0, True),
+            ("raylet, a part of the embedded Ray,", "10.0.0.2", 2, 0.0, False),
         ]),
         ("10.0.0.1:6379", [
-            ("the head of the cluster (10.0.0.1)", "10.0.0.1", 6379, 45.0),
-            ("raylet, the part of Ray on this machine,", "10.0.0.2", 2, 0.0),
+            ("the head of the cluster (10.0.0.1)", "10.0.0.1", 6379, 45.0, False),
+            ("raylet, the part of Ray on this machine,", "10.0.0.2", 2, 0.0, False),
         ]),
     ],
 )  # fmt: skip
 def test_of_all_raylets_that_of_this_machine_is_watched(
-    address: str, watched: list[tuple[str, str, int, float]], monkeypatch: pytest.MonkeyPatch
+    address: str, watched: list[tuple[str, str, int, float, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch hangs without it. The others may come and go."""
+    """A launch hangs without it. The others may come and go. A frozen head lets it hang, too."""
     monkeypatch.delenv(cluster.RAY_PATIENCE, raising=False)
     context = SimpleNamespace(gcs_address="10.0.0.1:6379", get_node_id=lambda: "b")
     monkeypatch.setattr("ray.get_runtime_context", lambda: context)
     monkeypatch.setattr("ray.nodes", lambda: NODES)
-    found = [(part.name, part.host, part.port, part.patience) for part in cluster.Cluster(address).parts()]
-    assert found == watched
+    found = cluster.Cluster(address).parts()
+    assert [(part.name, part.host, part.port, part.patience, part.is_own) for part in found] == watched
