@@ -29,6 +29,11 @@ QUIET_SECONDS = 10.0
 """Plain lines tell at least so often what is going on while no run has ended, and more rarely the longer a launch takes."""
 MOST_QUIET_SECONDS = 600.0
 """Of a long launch."""
+ELSEWHERE_SECONDS = 70.0
+"""A launch that has had nothing to train for so long, and has heard of no run that ended elsewhere, says what may be wrong. No
+run waits as long as that for another try."""
+HEARING_SECONDS = 1.0
+"""Of the time between two looks so much may count for that: in a longer gap the launch itself was stopped."""
 ASIDE_SECONDS = 1.0
 """The longest wait for something to be said that must not keep its speaker."""
 SHARE = 0.05
@@ -93,6 +98,10 @@ class Progress:
     """Finished runs that are still to be told, in plain lines."""
     _told: float = 0.0
     """When the last plain line was printed."""
+    _idle: float = 0.0
+    """For how long there was nothing to train, and nothing was heard of other launches."""
+    _looked_at: float = 0.0
+    """When this was last looked at."""
     _turn: threading.RLock = field(default_factory=threading.RLock)
     _over: threading.Event = field(default_factory=threading.Event)
     _watcher: threading.Thread | None = None
@@ -106,6 +115,7 @@ class Progress:
         if is_live(self.console):
             self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
+            self.console.show_cursor()  # who stops the launch with Ctrl-Z, or kills it, would else be left without one
         else:
             self._told = time.monotonic()
             self._watcher = threading.Thread(target=self._watch, daemon=True, name="progress")
@@ -124,12 +134,12 @@ class Progress:
             self._tell_finished(lag=0.0)
 
     def connected(self, workers: int) -> None:
-        self._connected = True
+        self._connected, self._idle = True, 0.0
         if self._watcher is not None:
             self._say(f"Ray is running with {workers} in parallel; the first workers are starting")
 
     def started(self, key: str, spec: RunSpec) -> None:
-        self._begun = True
+        self._begun, self._idle = True, 0.0
         self.running[key] = Running(spec)
 
     def progressed(self, key: str, spec: RunSpec, report: RunReport) -> None:
@@ -140,7 +150,7 @@ class Progress:
     def finished(self, row: Mapping[str, Any]) -> None:
         if self._unheard is not None:
             raise self._unheard
-        self._told = time.monotonic()  # its line comes next
+        self._told, self._idle = time.monotonic(), 0.0  # its line comes next
         self.running.pop(row["key"], None)
         self.after_run()
         if self._live is None:
@@ -152,6 +162,7 @@ class Progress:
 
     def dropped(self, key: str) -> None:
         self.running.pop(key, None)
+        self._idle = 0.0
 
     def notice(self, text: str) -> None:
         self._tell_finished(lag=0.0)
@@ -160,7 +171,11 @@ class Progress:
     def _render(self) -> RenderableType:
         self._estimate()
         summary = self._summary(self.outcome.trained, self.outcome.failed, self._left)
-        return Group(self.table(dict(self.running)), Text(summary, style="dim"))
+        shown = [self.table(dict(self.running)), Text(summary, style="dim")]
+        self._look()
+        if self._is_elsewhere():
+            shown.append(Text(self._waiting_for(), style="dim"))
+        return Group(*shown)
 
     def _guess(self) -> None:
         self._left = self.seconds_left()
@@ -177,17 +192,31 @@ class Progress:
         try:
             while not self._over.wait(LAG_SECONDS / 2):
                 self._tell_finished(LAG_SECONDS)
+                self._look()
                 quiet, spent = time.monotonic() - self._told, time.monotonic() - self.began
                 if quiet > max(QUIET_SECONDS, min(spent / 6, MOST_QUIET_SECONDS)):
                     self._say(f"after {format_seconds(spent)}: {self._waiting_for()}")
         except (OSError, SystemExit) as error:  # nobody reads any more
             self._unheard = error
 
+    def _look(self) -> None:
+        now = time.monotonic()
+        self._idle += min(now - self._looked_at, HEARING_SECONDS)
+        self._looked_at = now
+
+    def _is_elsewhere(self) -> bool:
+        """Whether what is left seems to be in training elsewhere only, and gets on slowly there, or not at all."""
+        return self._connected and not self.running and self._idle > ELSEWHERE_SECONDS
+
     def _waiting_for(self) -> str:
         """What goes on while no run ends."""
         running = list(self.running.values())
         if not self._connected:
             return "Ray is starting"
+        if self._is_elsewhere():
+            quiet = "no run is in training here, and for more than a minute none has ended elsewhere"
+            why = "perhaps these take long, or that launch was stopped with Ctrl-Z (continue it with fg, or end it)"
+            return f"{quiet}: another launch seems to have the runs that are left; {why}"
         if not running and not self._begun:
             first = "the first workers are starting, or another launch has the runs that are left"
             return f"no run is in training here yet: {first}"

@@ -93,6 +93,7 @@ FROZEN_SECONDS = 30.0
 LISTENED_SHARE = 0.5
 """For such a share of `Limits.stall_seconds` the launch has listened to a worker that ended itself: a launch that was stopped,
 or busy, does not know why a worker is gone."""
+UNANSWERED = "its worker, which had trained other runs, did not begin with it for {:.0f} s (--stall-minutes), so it was ended"
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; perhaps its task crashes the process: if so, stop with Ctrl-C and mend it"
@@ -251,7 +252,9 @@ class Execution:
     def on_placed(self, trial_id: str) -> None:
         """A worker has begun with a pack. If no run is to be started any more, since the pack has waited for a machine for so
         long, its first report ends it."""
-        if self.is_over() and trial_id in self._begun:
+        if trial_id not in self.running:  # the worker was frozen, and its first report ends it
+            return
+        if self.is_over():
             self._begun[trial_id].late = True
         self.placement.begin(trial_id)
 
@@ -266,8 +269,11 @@ class Execution:
         self.look_again(BUSY_LOOK_SECONDS)  # the question may be answered
         for trial_id, silent in self.placement.silent(self.limits.stall_seconds + FROZEN_SECONDS).items():
             self.end_worker(trial_id)
-            self._hear(trial_id)
-            self._on_stall(trial_id, silent)
+            if self.placement.has_begun(trial_id):
+                self._hear(trial_id)
+                self._on_stall(trial_id, silent)
+            else:
+                self.on_lost(trial_id, UNANSWERED.format(silent))
         complaint = self.placement.complaint(len(self.running))
         if isinstance(complaint, LostRayError):
             self.fatal = self.fatal or complaint

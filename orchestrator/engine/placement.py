@@ -17,12 +17,15 @@ PATIENCE_SECONDS = 60.0
 LEAST_HOPELESS_SECONDS = 100.0
 """A launch gives up the embedded Ray after so long at the earliest. Ray notices a worker that was killed as it started only
 after a minute (RAY_worker_register_timeout_seconds), and the next one takes up to half a minute to start on a busy machine."""
-WHY_NO_WORKER = "the machine is too busy, Ray hangs, or a worker was killed as it started, which Ray notices after a minute"
+WHY_NO_WORKER = (
+    "the machine is too busy, Ray hangs, or a worker was frozen or killed as it started (Ray notices the latter after a minute)"
+)
 
 
 @dataclass(slots=True)
 class Placement:
-    """The packs of one launch, by trial id: those that wait for a machine, and those that a worker is training."""
+    """The packs of one launch, by trial id: those that wait for a machine, those that were given to a worker that has trained
+    others, and those that a worker is training."""
 
     hopeless_after: float | None = None
     """The launch ends after so many seconds without a sign of a worker, if some wait for one. None: a cluster may grow."""
@@ -30,9 +33,9 @@ class Placement:
     _waiting_since: float = 0.0
     """Since when there have always been some."""
     _heard: dict[str, float] = field(default_factory=dict)
-    """When something was heard last of the others."""
+    """When something was heard last of those that have begun."""
     _silent: dict[str, float] = field(default_factory=dict)
-    """For how long the launch has listened to each of them since, and heard nothing."""
+    """For how long the launch has listened since to each of those that do not wait, and heard nothing."""
     _ticked: float = math.inf
     _last_sign: float = 0.0
     """When a worker was last placed or heard of."""
@@ -43,6 +46,18 @@ class Placement:
         if not self._waiting:
             self._waiting_since, self._patience = time.monotonic(), PATIENCE_SECONDS
         self._waiting.add(trial_id)
+
+    def is_waiting(self) -> bool:
+        """Whether any pack waits for a machine."""
+        return bool(self._waiting)
+
+    def give(self, trial_id: str) -> bool:
+        """A worker that has trained others is to begin with a pack; whether this is new. No machine is wanted any more."""
+        if trial_id not in self._waiting:
+            return False
+        self._waiting.discard(trial_id)
+        self._silent[trial_id] = 0.0
+        return True
 
     def begin(self, trial_id: str) -> None:
         """A worker has begun with it."""
@@ -79,7 +94,7 @@ class Placement:
         return self._silent.get(trial_id, 0.0)
 
     def silent(self, seconds: float) -> dict[str, float]:
-        """The packs that have begun and of which nothing was heard for longer, with the time."""
+        """The packs that a worker has, and of which nothing was heard for longer, with the time."""
         return {trial_id: silent for trial_id, silent in self._silent.items() if silent > seconds}
 
     def leave(self, trial_id: str) -> None:
@@ -91,6 +106,7 @@ class Placement:
 
     def excuse(self) -> float:
         """Nobody could be heard, as the launch itself was waiting; the time that all workers spent meanwhile."""
+        self._silent = dict.fromkeys(self._silent, 0.0)
         return sum(self.hear(trial_id) for trial_id in self._heard)
 
     def _put_off(self, seconds: float) -> None:

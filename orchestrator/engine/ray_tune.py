@@ -244,10 +244,21 @@ class Workers(_Stateless, Callback):
     def __init__(self, execution: Execution) -> None:
         super().__init__(execution)
         self._trials: dict[str, Any] = {}
+        self._given: dict[str, Any] = {}
+        """Those that have a worker which has trained others, and has not begun with them yet."""
         self._staged = Path()
         execution.end_worker = self._end_worker
 
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """A trial that Tune has not started has an actor only if this is one that has trained others."""
+        if not (placement := self._execution.placement).is_waiting():
+            return
+        for trial in trials:
+            if trial.status == "PENDING" and _actor_of(trial) is not None and placement.give(trial.trial_id):
+                self._given[trial.trial_id] = trial
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._given.pop(trial.trial_id, None)
         self._trials[trial.trial_id] = trial
         with self._ending_the_launch():
             self._execution.on_placed(trial.trial_id)
@@ -257,10 +268,12 @@ class Workers(_Stateless, Callback):
             del result[name]
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._given.pop(trial.trial_id, None)
         self._trials.pop(trial.trial_id, None)
         trial.config["order"].runs.clear()
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._given.pop(trial.trial_id, None)
         self._trials.pop(trial.trial_id, None)
         trial.config["order"].runs.clear()
         if trial.trial_id in self._execution.running:
@@ -325,6 +338,8 @@ class Workers(_Stateless, Callback):
         """It may take a while, or for ever where Ray hangs as well."""
         if (trial := self._trials.get(trial_id)) is not None:
             threading.Thread(target=_end_worker_of, args=(trial,), daemon=True, name="end of a worker").start()
+        elif (trial := self._given.get(trial_id)) is not None:  # it would not answer which process it is
+            threading.Thread(target=_give_up, args=(trial,), daemon=True, name="end of a worker").start()
 
 
 def _has_died(trial: Any, reason: str, alive: Collection[str]) -> bool:
@@ -352,9 +367,13 @@ def _is_gone(trial: Any) -> bool:
 def _give_up(trial: Any) -> None:
     """Let Ray take the worker of a trial for dead, and end what it forked. Where Tune does not tell its actor, Ray has to miss
     it by itself."""
-    if (actor := getattr(getattr(trial, "temporary_state", None), "ray_actor", None)) is not None:
+    if (actor := _actor_of(trial)) is not None:
         with contextlib.suppress(RayError):  # Ray is ending
             ray.kill(actor)
+
+
+def _actor_of(trial: Any) -> Any:
+    return getattr(getattr(trial, "temporary_state", None), "ray_actor", None)
 
 
 def _end_worker_of(trial: Any) -> None:

@@ -633,6 +633,11 @@ def test_weights_are_kept_that_go_with_a_row_that_is_there(store: ResultStore, f
     assert [row["status"] for row in store.rows()] == ["passed"]
 
 
+def a_trial(name: str, actor: str | None) -> SimpleNamespace:
+    """One that Tune has not started, whose worker does not answer what it is asked."""
+    return SimpleNamespace(trial_id=name, status="PENDING", temporary_state=SimpleNamespace(ray_actor=actor))
+
+
 def check_stalled(store: ResultStore, watcher: Watcher, seconds: int) -> None:
     """The only run has failed, at its second try, as its worker was silent for so long."""
     (row,) = store.rows()
@@ -686,6 +691,87 @@ def test_a_frozen_worker_is_ended_by_the_launch_and_a_launch_that_slept_ends_non
     assert ended == ["a", "b"]
     assert not execution.placement.has_any_begun()
     check_stalled(store, watcher, 60)
+
+
+def test_a_worker_frozen_between_two_runs_is_ended_and_the_second_one_has_lost_it(store: ResultStore, clock: Clock) -> None:
+    """No machine is wanted meanwhile, and what another worker reports does not put the end off."""
+    execution, watcher = make(store, seeds=2, workers=2, stall_seconds=30.0)
+    execution.placement.hopeless_after = LEAST_HOPELESS_SECONDS
+    workers, ended = Workers(execution), list[str]()
+    execution.end_worker = ended.append
+    trials = [a_trial("works", None), a_trial("b", "actor of a")]
+    for trial in trials:
+        assert next_run(execution, trial.trial_id) is not None
+    workers.on_step_begin(1, trials)
+    execution.on_placed("works")
+    for _ in range(60):
+        listen(execution, clock, 1)
+        workers.on_step_begin(2, trials)
+        assert not result_of(execution, "works", step=1, accuracy=0.1)
+    assert (ended, watcher.notices) == ([], [])
+    clock.now += 3600  # the launch sleeps
+    execution.on_tick()
+    assert ended == []
+    listen(execution, clock, 1)
+    assert (ended, [*execution.running]) == (["b"], ["works"])
+    (told,) = watcher.notices
+    why = "its worker, which had trained other runs, did not begin with it for 61 s (--stall-minutes), so it was ended"
+    assert told.endswith(f"lost its worker (once), trying again in 1 s: {why}")
+    assert execution.outcome.worker_seconds == 60, "it costs nothing"
+    workers.on_trial_start(3, trials, trials[1])  # it has woken up
+    assert not execution.placement.has_begun("b")
+    assert execution.on_report("b", PackReport(runs={"key": RunReport(step=1)})), "it is no longer wanted"
+    assert len(store) == 0
+    assert next_run(execution, "c") is None, "it waits before its next try"
+    clock.now += 1
+    assert next_run(execution, "c") is not None
+
+
+def test_a_worker_is_given_its_time_to_begin_with_a_run_and_one_that_starts_all_that_it_takes(
+    store: ResultStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution, watcher = make(store, seeds=3, workers=3, stall_seconds=30.0)
+    workers, ended = Workers(execution), list[str]()
+    execution.end_worker = ended.append
+    trials = [a_trial("starts", None), a_trial("takes its time", "actor of a"), a_trial("waits for the store", "actor of b")]
+    for trial in trials:
+        assert next_run(execution, trial.trial_id) is not None
+    workers.on_step_begin(1, trials)
+    listen(execution, clock, 59)
+    workers.on_trial_start(1, trials, trials[1])
+    assert execution.placement.has_begun("takes its time")
+    monkeypatch.setattr(ResultStore, "waited", 20.0)
+    listen(execution, clock, 60)
+    assert ended == []
+    assert not result_of(execution, "takes its time", step=1, accuracy=0.1)
+    listen(execution, clock, 2)
+    assert ended == ["waits for the store"]
+    trials[2].status = "ERROR"
+    for _ in range(500):
+        workers.on_step_begin(2, trials)
+        listen(execution, clock, 1)
+        assert not result_of(execution, "takes its time", step=1, accuracy=0.1)
+    assert ended == ["waits for the store"]
+    assert "starts" in execution.running
+    assert "1 of 2 workers is waiting" in watcher.notices[-1]
+
+
+def test_a_worker_that_has_not_begun_is_ended_without_being_asked_for_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not answer."""
+    told = list[str]()
+    monkeypatch.setattr(ray, "kill", told.append)
+    placement = SimpleNamespace(is_waiting=lambda: True, give=lambda trial_id: True)
+    workers = Workers(cast("Execution", SimpleNamespace(placement=placement)))
+    trials = [a_trial("a", "actor"), a_trial("b", None), a_trial("c", "another")]
+    workers.on_step_begin(1, trials)
+    trials[2].config = {"order": SimpleNamespace(runs=[])}
+    workers.on_trial_complete(1, trials, trials[2])
+    for trial in trials:
+        workers._end_worker(trial.trial_id)
+    end = time.monotonic() + 20
+    while not told and time.monotonic() < end:
+        time.sleep(0.01)
+    assert told == ["actor"]
 
 
 def test_a_worker_lost_while_the_launch_itself_was_stopped_fails_no_run(store: ResultStore, clock: Clock) -> None:

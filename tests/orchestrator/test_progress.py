@@ -161,6 +161,53 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         wait_for_line("s: no run is in training here: the runs that are left wait for another try, or another launch has them")
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_after_a_minute_without_a_run_here_or_elsewhere_it_is_said_what_may_be_wrong(
+    live: bool, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_progress, "LAG_SECONDS", 0.02)
+    monkeypatch.setattr(of_progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(of_progress, "MOST_QUIET_SECONDS", 0.0)
+    if live:
+        console = Console(file=Screen(), width=300, force_terminal=True, color_system=None)
+    told = (
+        "no run is in training here, and for more than a minute none has ended elsewhere: another launch seems to have the "
+        "runs that are left; perhaps these take long, or that launch was stopped with Ctrl-Z (continue it with fg, or end it)"
+    )
+
+    def is_said(after: Callable[[], object], idle: float) -> bool:
+        after()
+        progress._idle = idle
+        seen, now = len(console.file.getvalue()), time.monotonic()  # type: ignore[attr-defined]
+        wait_for(lambda: progress._looked_at > now and len(console.file.getvalue()) > seen)  # type: ignore[attr-defined]
+        seen = len(console.file.getvalue())  # type: ignore[attr-defined]
+        wait_for(lambda: len(console.file.getvalue()) > seen)  # type: ignore[attr-defined]
+        return told in console.file.getvalue()[seen:]  # type: ignore[attr-defined]
+
+    with make(console) as progress:
+        assert not is_said(lambda: None, 100.0), "Ray is starting"
+        assert not is_said(lambda: progress.connected(1), 50.0)
+        progress._looked_at -= 3600.0
+        assert not is_said(lambda: None, progress._idle), "the launch itself was stopped"
+        assert is_said(lambda: None, 70.0)
+        progress.finished(row("of another"))
+        assert progress._idle < 10
+        assert is_said(lambda: None, 70.0)
+        assert not is_said(lambda: progress.started("a", SPEC), 100.0)
+        progress.dropped("a")
+        assert progress._idle < 10
+        assert is_said(lambda: None, 70.0)
+
+
+def test_the_cursor_is_there_while_the_table_is_shown() -> None:
+    """Else who stops the launch with Ctrl-Z would have none in the shell."""
+    console = Console(file=Screen(), width=200, force_terminal=True, color_system=None)
+    with make(console):
+        time.sleep(0.6)
+        shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")
+
+
 def test_while_the_last_run_is_taken_in_nothing_else_is_said(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.command.progress.QUIET_SECONDS", 0.4)
     progress = make(console)
