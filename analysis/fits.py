@@ -148,6 +148,9 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
     def result(*more: str, numbers: tuple[float | None, ...] = (None,) * 4) -> PowerLaw:
         exponent, lower, upper, prefactor = (None if n is None else _rounded(n) for n in numbers)
         law = PowerLaw(exponent, lower, upper, prefactor, sizes, points, "; ".join([*notes, *more]))
+        if len(steeper := above(results, law, axes)):
+            more = (*more, f"at {along} = {_list(steeper)} more are needed than this law has")
+            law = replace(law, note="; ".join([*notes, *more]))
         return law if exponent is None else _with_alternatives(law, used, along)
 
     if sizes < 2:
@@ -173,6 +176,16 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     low, high = slope_interval([_seen(line, along) for line in used.to_dict("records")])
     return result(numbers=(exponent, min(low, exponent), max(high, exponent), prefactor))
+
+
+def above(results: pd.DataFrame, law: PowerLaw, axes: Axes = USUAL) -> pd.Series:
+    """The places at which some seed misses with more than the law has there, so that the law leaves them out."""
+    if law.exponent is None or law.prefactor is None:
+        return results[axes.along].iloc[:0]
+    missed = results[is_censored(results)]
+    with np.errstate(over="ignore"):
+        foretold = law.prefactor * missed[axes.along].to_numpy(float) ** law.exponent
+    return missed[axes.along][missed["lower"].to_numpy(float) > foretold]
 
 
 def fitted(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:

@@ -88,7 +88,8 @@ class Answer:
         for row in thresholds.summary.to_dict("records"):
             factor = str(row["faint"])
             own = [r for r in results if r.along == factor]
-            below = [run for r in own if (run := by_place.get((factor, _missed(r), r.seed))) is not None]
+            ended = [r for r in own if r.verdict != "failed"]
+            below = [run for r in ended if (run := by_place.get((factor, _missed(r), r.seed))) is not None]
             at_least_tried = any(r.verdict == "minimum" for r in own)
             is_known = not math.isnan(row["total_images"])
             lower = row["lower"] if is_known and not at_least_tried else math.nan
@@ -156,9 +157,8 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _missed(result: ThresholdResult) -> float | None:
     """The contrast that says what fails: right below the threshold, and the highest that misses where there is none."""
-    if result.threshold is not None:
-        return result.missed
-    return max((value for value, passes in result.tried if not passes), default=None)
+    end = math.inf if result.threshold is None else result.threshold
+    return max((value for value, passes in result.tried if not passes and value < end), default=None)
 
 
 def record(row: Row, find: Find, measured: Measured, level: int) -> dict[str, Any]:

@@ -603,6 +603,20 @@ class TestScaling:
         assert finding.lacks is not None
         assert finding.lacks.why in finding.seen
 
+    @pytest.mark.slow(2)
+    @pytest.mark.parametrize(("exponent", "verdict"), [(2.2, "not enough runs"), (3.0, "reproduced"), (3.9, "not reproduced")])
+    def test_a_law_of_the_small_sizes_alone_refutes_no_steeper_one(self, exponent: float, verdict: str) -> None:
+        """At N = 40 not even all images are enough, more than any of these laws has."""
+
+        def needed(dataset: str, N: int, seed: int) -> float:
+            return math.inf if N == 40 else 12 * (N / 16) ** exponent * (1 + 0.02 * seed)
+
+        finding = judge("cubic", runs=probes(needed, sizes=(16, 24, 32, 40)))
+        assert finding.verdict == verdict
+        too_low = "grid sizes that are left out need more than this law has, so its exponent is too low"
+        assert (too_low in finding.seen) == (verdict == "not enough runs")
+        assert "at N = 40 more are needed than this law has" in finding.seen
+
     def test_what_has_no_interval_has_no_ends_of_it(self) -> None:
         finding = judge("cubic", runs=probes(power(1.9), seeds=2))
         assert finding.seeds == 2

@@ -1,13 +1,15 @@
 """What the signal study says of the runs that miss: which stage fails, as far as the run that passes right above tells it."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from analysis import generators
 from analysis.generators import oracle_reads
-from analysis.signal import _lost, _tell_held_by
+from analysis.signal import _lost, _missed, _tell_held_by
+from orchestrator.searches.bracket import ThresholdResult
 from trainables.generative.judge import BY_FACTOR
 from trainables.generative.shapes import ShapeSettings
 
@@ -23,6 +25,22 @@ def told(*runs: dict[str, Any]) -> list[str]:
 
 def at(contrast: float, status: str, **more: Any) -> dict[str, Any]:
     return {"contrast": contrast, "status": status, **more}
+
+
+@pytest.mark.parametrize(
+    ("threshold", "tried", "missed"),
+    [
+        (0.663, ((0.2, False), (0.292, True), (0.44, False), (0.663, True)), 0.44),
+        (0.663, ((0.2, True), (0.44, False), (0.663, True)), 0.44),
+        (0.5, ((0.25, False), (0.5, True), (0.9, False)), 0.25),
+        (0.2, ((0.2, True), (0.9, True)), None),
+        (None, ((0.2, False), (0.9, False)), 0.9),
+    ],
+)
+def test_what_says_why_is_the_run_right_below_the_threshold(
+    threshold: float | None, tried: tuple[tuple[float, bool], ...], missed: float | None
+) -> None:
+    assert _missed(cast(ThresholdResult, SimpleNamespace(threshold=threshold, tried=tried))) == missed
 
 
 CASES: list[tuple[str, dict[str, float], dict[str, float]]] = [

@@ -411,14 +411,20 @@ def test_what_one_seed_has_is_called_a_bracket(factors: str, monkeypatch: pytest
         assert legend_of(both)[-1] == "its 95 % interval, or bracket of the only seed"
 
 
-def test_a_factor_whose_runs_fail_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("missed", [0, 1])
+def test_a_factor_whose_runs_fail_is_told_and_the_others_go_on(
+    missed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A run that missed before another one failed says nothing of why there is no threshold."""
     study = study_of(f"{SHORT} --seeds 1 --factors colour,size", monkeypatch)
     failed = {"status": "failed", "error": "no memory", "curve_step": [], "curve_summary": {}, "steps": 0}
     rows = Rows()
     while any(r.verdict == "open" for r in study.results(rows) if r.along == "colour"):
         for spec in study.search.propose(rows, 2):
             if value_of(spec, "faint") == "colour":
-                rows.add({**generator_row(spec), **failed})
+                row = generator_row(spec)
+                row["curve_summary"] |= {f"{told}_least": [0.2 + 0.1 * i] * LOOKS for i, told in enumerate(BY_FACTOR.values())}
+                rows.add(row | ({"status": "missed"} if len(rows) < missed else failed))
     assert study.write(rows, tmp_path, force=False), "one factor is settled, and the other has not begun"
     assert study._answer(rows).lines() == ["colour: no threshold, since 0 of 0 seeds compose from some contrast on (1 failed)"]
 
