@@ -260,8 +260,9 @@ class _Launch:
         if remade := self.stages.remade():
             self._say(remade)
         is_over = self.stages.search.finished(self.rows)
+        families = self.study.wanted.get("family", ())
         for path, task in (tasks := self.stages.tasks()).items():
-            if not is_over and (former := made_by_former_version(path, task, self.rows, self.store)):
+            if not is_over and (former := made_by_former_version(path, task, self.rows, self.store, families)):
                 self._say(f"warning: {former}")
             if others := made_by_other_source(path, task, self.rows, self.store, tasks.values()):
                 self._say(f"warning: {others}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -262,8 +263,8 @@ def test_runs_of_former_versions_are_counted(tmp_path: Path, monkeypatch: pytest
     def row(seed: int, version: str = Toy.version, task: str = "tests.toy:Toy", count: int = 3) -> Row:
         return make_row(RunSpec(task=task, data_count=count, seed=seed, **fields), task_version=version, **about)
 
-    def told(rows: list[Row]) -> str | None:
-        return made_by_former_version("tests.toy:Toy", Toy(), rows, store)
+    def told(rows: list[Row], families: Collection[object] = ()) -> str | None:
+        return made_by_former_version("tests.toy:Toy", Toy(), rows, store, families)
 
     with ResultStore(tmp_path / "store") as store:
         now = store.append([row(0), row(0, "8", "tests.toy:Other")])
@@ -278,7 +279,9 @@ def test_runs_of_former_versions_are_counted(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patch:
             patch.setattr(spec_module, "TRAINING_VERSION", "1")
             former = store.append([row(3), row(3, count=4)])
-        assert told([*now, *former]) == (
+        asked = {row(3)["family"]}
+        assert told(now, {now[0]["family"]}) == told(now)
+        assert told([*now, *former]) == told([*now, *former], asked) == told(now, asked) == (
             "4 runs of tests.toy:Toy in the store are of former versions of the task or of the training: they stay there, but "
             "do not count, and those that are needed are trained again"
         )
