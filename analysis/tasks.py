@@ -18,6 +18,7 @@ from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.program import PATH as PROGRAMS
 from trainables.regularization import TASK as PENALTIES
+from trainables.regularization import RegularizationTask
 from trainables.rotation import TASK as ROTATION
 from trainables.rotation import RotationTask
 from trainables.task import Task, load_task
@@ -41,7 +42,13 @@ def load_all(paths: Iterable[str]) -> dict[str, Task]:
 
 def measured_as(task: Task) -> str | None:
     """The task of this project whose measures fit the networks of a task that extends it."""
-    kinds = {BUMPS: BumpTask, ROTATION: RotationTask, TOKENIZER: TokenizerTask, GENERATOR: GeneratorTask}
+    kinds = {
+        BUMPS: BumpTask,
+        PENALTIES: RegularizationTask,
+        ROTATION: RotationTask,
+        TOKENIZER: TokenizerTask,
+        GENERATOR: GeneratorTask,
+    }
     return next((path for path, kind in kinds.items() if isinstance(task, kind)), None)
 
 

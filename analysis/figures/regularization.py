@@ -20,10 +20,11 @@ from analysis.figures.composition import draw_composition
 from analysis.figures.scaling import ROOM
 from analysis.figures.style import COLOURS, literal
 from analysis.geometry import volume
+from analysis.measures.embeddings import token_matrices
 from analysis.measures.geometry import LEAST_VOLUME
 from analysis.regularization import NAMES, Answer, TrainedLowRank, check_size
 from trainables.lowrank import LowRank
-from trainables.regularization import region_of, regions
+from trainables.regularization import box_range, region_of, regions
 from trainables.spec import RunSpec
 from trainables.training.loop import SUBSET
 
@@ -166,6 +167,31 @@ def draw_embeddings(decoders: list[TrainedLowRank]) -> Figure:
     return figure
 
 
+def draw_bands(answer: Answer, table: pd.DataFrame) -> Figure:
+    """How strong the bands of the tokens of the box are beside every coordinate of the other factor, as a share of their mean
+    strength beside seen ones: mean over the seeds of a setting, and their range.
+
+    Args:
+        table: the quantity `band` of `measures.embeddings`, with the column `setting`.
+    """
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    spec = RunSpec.from_dict(next(iter(answer.rows.values())))
+    low, high = box_range(region_of(spec.holdout), spec.N)
+    axes.axvspan(low - 0.5, high + 0.5, color="0.93", zorder=0, label="never seen together (OOD)")
+    for setting, group in table[table["quantity"] == "band"].groupby("setting", sort=False):
+        bands, colour = np.stack(list(group["array"])), SETTING_COLOURS.get(setting)
+        dashes = "--" if setting == "tuned" else "-"  # its runs may be those of another setting
+        axes.plot(bands.mean(axis=0), dashes, color=colour, lw=1.6, label=NAMES.get(setting, setting))
+        axes.fill_between(range(spec.N), bands.min(axis=0), bands.max(axis=0), color=colour, alpha=0.13, lw=0)
+    axes.axhline(0, color="0.6", lw=0.8, zorder=0)
+    axes.set_xlim(-0.5, spec.N - 0.5)
+    axes.set(xlabel="coordinate of the other factor", ylabel="strength of the band / its mean where seen")
+    axes.set_title(f"{literal(_setup(answer))}\nembeddings of the coordinates in the range of the box", fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return figure
+
+
 def draw_images(decoders: list[TrainedLowRank]) -> Figure:
     """Images at coordinates in the OOD box: as they should be, then as every decoder draws them (paper figure 3b, c)."""
     spec = decoders[0].spec
@@ -213,12 +239,6 @@ def draw_volume(decoders: list[TrainedLowRank]) -> Figure:
         axes.set(xlabel="x", ylabel="y")
     figure.colorbar(shown, ax=list(grid), shrink=0.85, label=r"$\log_{10}$ volume metric of the embeddings")
     return figure
-
-
-def token_matrices(model: LowRank) -> np.ndarray:
-    """(2, N, N, N): the matrix of every token of x, then of y, image rows before columns."""
-    matrices: np.ndarray = model.picture(model.embeddings()).detach().numpy()
-    return matrices
 
 
 def embedding_volume(model: LowRank) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis.measures import (
     circuits,
+    embeddings,
     generated,
     geometry,
     images,
@@ -26,6 +27,8 @@ from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 from trainables.generative.settings import REAL
 from trainables.heldout import box_bounds
 from trainables.needs import Parent
+from trainables.regularization import REGIONS
+from trainables.regularization import TASK as PENALTIES
 from trainables.rotation import TASK as ROTATION
 
 OF_DECODERS = {
@@ -36,22 +39,24 @@ OF_DECODERS = {
     "probe": probe,
     "tuning": tuning,
 }
+OF_PENALTIES = {"embeddings": embeddings}
 OF_ROTATIONS = {"rotation": rotation}
 OF_PROBES = {"linear": linear}
 OF_TOKENIZERS = {"tokens": tokens}
 OF_GENERATORS = {"generated": generated, "circuits": circuits}
-_ALL = {**OF_DECODERS, **OF_ROTATIONS, **OF_PROBES, **OF_TOKENIZERS, **OF_GENERATORS}
+_ALL = {**OF_DECODERS, **OF_PENALTIES, **OF_ROTATIONS, **OF_PROBES, **OF_TOKENIZERS, **OF_GENERATORS}
 
 MEASURES: Mapping[str, Callable[[Any], Iterator[Quantity]]] = {name: module.measure for name, module in _ALL.items()}
 VERSIONS: Mapping[str, int] = {name: module.VERSION for name, module in _ALL.items()}
 
-TASKS = (BUMPS, ROTATION, PROBE, TOKENIZER, GENERATOR)
+TASKS = (BUMPS, PENALTIES, ROTATION, PROBE, TOKENIZER, GENERATOR)
 """The tasks whose networks are measured."""
 MOST_N = {"kernel": 64, "probe": 96}
 """The largest N of runs that a measure is taken of: `kernel` finds the singular values of N^2 x N^2 numbers, which beyond takes
 gigabytes and hours, and `probe` solves equations of about as many, in gigabytes."""
 _LOADED: Mapping[str, type[Trained]] = {
     BUMPS: TrainedDecoder,
+    PENALTIES: Trained,
     ROTATION: rotation.TrainedRotation,
     PROBE: Trained,
     TOKENIZER: tokens.TrainedTokenizer,
@@ -60,9 +65,9 @@ _LOADED: Mapping[str, type[Trained]] = {
 
 
 def applicable(row: Mapping[str, Any], kind: str) -> list[str]:
-    """Names of the measures that a finished run of the store is given: one of the bump task whose decoder was judged in a
-    box, or one of another of TASKS. Those of generators, tokenizers and probes render pictures to compare with, so runs on
-    real pictures are given none.
+    """Names of the measures that a finished run of the store is given: one of the bump task or of the regularization study that
+    was judged in a box, or one of another of TASKS. Those of generators, tokenizers and probes render pictures to compare with,
+    so runs on real pictures are given none.
 
     Those that MOST_N names are left out of larger ones.
 
@@ -82,6 +87,8 @@ def _of_any_size(row: Mapping[str, Any], kind: str) -> list[str]:
         return []
     if kind == BUMPS and row["decoder"] in DECODERS and box_bounds(row["holdout"], row["N"]) is not None:
         return list(OF_DECODERS)
+    if kind == PENALTIES and row["holdout"] in REGIONS:
+        return list(OF_PENALTIES)
     return list({ROTATION: OF_ROTATIONS, PROBE: OF_PROBES, TOKENIZER: OF_TOKENIZERS, GENERATOR: OF_GENERATORS}.get(kind, ()))
 
 

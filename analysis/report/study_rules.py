@@ -11,7 +11,7 @@ from operator import sub
 import pandas as pd
 
 from analysis import scaling
-from analysis.figures.regularization import draw_curves, draw_errors
+from analysis.figures.regularization import draw_bands, draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, PowerLaw, above, fit_power_law, fitted, is_censored, is_cut
 from analysis.generators import LEAST_SEEDS
@@ -19,11 +19,13 @@ from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, reg
 from analysis.report.findings import (
     NOT_ENOUGH,
     REPRODUCED,
+    UNMEASURED,
     BySeed,
     Condition,
     Finding,
     Picture,
     beside,
+    in_words,
     number,
     paired,
     ratio,
@@ -36,6 +38,8 @@ from orchestrator.searches.axes import BUMPS
 
 FOUR = tuple(SETTINGS.values())
 PAPER_CUBIC = scaling.CLAIMS["bumps"]
+OF_BANDS = ("setting", "seed", "key")
+OF_QUANTITY = ("quantity", "value", "array")
 LEAST_N = 16
 """From this grid size on, bumps alone must need more images than stripes and bumps."""
 GRID_SIZES = "grid sizes"
@@ -72,6 +76,37 @@ def regularization_helps(results: Results) -> Finding:
     means = (f"{row['setting']} {number(row['ood_mse_gmean'])}" for row in answer.summary.to_dict("records"))
     seen = f"OOD MSE, geometric means: {', '.join(means)}"
     return _finding(conditions, seen, found, pictures, lacks)
+
+
+def embeddings_are_bands(results: Results) -> Finding:
+    """Bands and ranks of the embeddings of the box's coordinates, without a penalty and with both."""
+    found = regularization_answer(results)
+    if found is None:
+        return Finding(_of_bands(pd.DataFrame(columns=[*OF_BANDS, *OF_QUANTITY])))
+    averaged = found.answer.averaged[[*OF_BANDS]]
+    measured = results.table.loc[results.table["measure"] == "embeddings", ["key", *OF_QUANTITY]]
+    table = averaged.merge(measured, on="key")
+    conditions = _of_bands(table)
+    few = averaged["setting"].value_counts().reindex(FOUR, fill_value=0).min() < LEAST_SEEDS
+    lacks = of_penalties(next(iter(found.answer.rows.values()))) if few else UNMEASURED
+    pictures = []
+    if (table["quantity"] == "band").any():
+        alt = "strength of the bands of the box's coordinates, seen and unseen; lines: means over the seeds, areas: their range"
+        pictures.append(Picture("embeddings-bands", alt, partial(draw_bands, found.answer, table)))
+    return _finding(conditions, in_words(conditions), found, pictures, lacks)
+
+
+def _of_bands(table: pd.DataFrame) -> list[Condition]:
+    def values(setting: str, quantity: str) -> BySeed:
+        rows = table[(table["setting"] == setting) & (table["quantity"] == quantity)].dropna(subset="value")
+        return {int(seed): float(value) for seed, value in zip(rows["seed"], rows["value"], strict=True)}
+
+    none, both = FOUR[0], FOUR[-1]
+    return [
+        Condition("band at unseen / seen coordinates, both", values(both, "band_ood"), ">=", 0.9),
+        Condition("band at unseen / seen coordinates, no penalty", values(none, "band_ood"), "<=", 0.3),
+        Condition("share of the largest squared singular value, both", values(both, "rank_one_ood"), ">=", 0.95),
+    ]
 
 
 def stripes_scale_linearly(results: Results) -> Finding:

@@ -14,7 +14,18 @@ import pytest
 from analysis import scaling
 from analysis.report.answers import regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
-from analysis.report.findings import Claim, Condition, Finding, also, beside, choose, choose_depth, in_words, verdict
+from analysis.report.findings import (
+    UNMEASURED,
+    Claim,
+    Condition,
+    Finding,
+    also,
+    beside,
+    choose,
+    choose_depth,
+    in_words,
+    verdict,
+)
 from analysis.report.page import outcome
 from analysis.report.papers import PAPERS, Paper
 from analysis.report.study_rules import _exponents, _least_ratio
@@ -31,7 +42,7 @@ from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
-DECODER_CLAIMS = [claim for claim in CLAIMS if claim.id not in ("regularization", "scaling", "cubic")]
+DECODER_CLAIMS = [claim for claim in CLAIMS if claim.id not in ("regularization", "embeddings", "scaling", "cubic")]
 Columns = dict[str, Any]
 Quantity = tuple[str, str, int | None]
 REPEATED = ("fail-in-box", "depth-does-not-help")
@@ -833,6 +844,56 @@ class TestRegularization:
         assert both is not None
         assert (both.settings["region"], both.settings["N"], both.guessed) == ("corner", 32, True)
         assert regularization_answer(results(finals(holdout="corner-validation"))) is None
+
+
+def bands(runs: list[dict[str, Any]], strengths: Mapping[str, float], rank: float = 1.0) -> pd.DataFrame:
+    """What is measured of the embeddings of these runs; nothing of settings without a strength."""
+    setting_of = {weights: setting for setting, weights in WEIGHTS.items()}
+    rows = []
+    for run in runs:
+        setting = setting_of[run["options"]["lambda_entropy"], run["options"]["lambda_variance"]]
+        if (strength := strengths.get(setting)) is not None:
+            found = {"band_ood": strength + run["seed"] / 100, "rank_one_ood": rank}
+            told = {name: run[name] for name in OF_RUN}
+            rows += [
+                {**told, "measure": "embeddings", "quantity": name, "layer": math.nan, "value": value, "array": None}
+                for name, value in found.items()
+            ]
+    return pd.DataFrame(rows, columns=[*OF_RUN, *OF_QUANTITY])
+
+
+class TestEmbeddings:
+    def judged(self, runs: list[dict[str, Any]], strengths: Mapping[str, float], rank: float = 1.0) -> Finding:
+        return judge("embeddings", bands(runs, strengths, rank), runs)
+
+    def test_bands_go_on_with_penalties_and_end_without(self) -> None:
+        finding = self.judged(finals(), {"none": 0.1, "entropy": 0.2, "both": 0.97})
+        assert (unmet(finding), finding.verdict, finding.seeds) == ([], "reproduced", 3)
+        assert finding.seen == "3 of 3 conditions are met"
+        assert [condition.judged for condition in finding.conditions] == pytest.approx([0.98, 0.11, 1.0])
+
+    @pytest.mark.parametrize(
+        ("strengths", "rank", "expected"),
+        [
+            ({"none": 0.1, "both": 0.88}, 1.0, "band at unseen / seen coordinates, both"),
+            ({"none": 0.3, "both": 0.97}, 1.0, "band at unseen / seen coordinates, no penalty"),
+            ({"none": 0.1, "both": 0.97}, 0.94, "share of the largest squared singular value, both"),
+        ],
+    )
+    def test_it_falls_with_any_part_of_it(self, strengths: dict[str, float], rank: float, expected: str) -> None:
+        finding = self.judged(finals(), strengths, rank)
+        assert (unmet(finding), finding.verdict) == ([expected], "not reproduced")
+
+    def test_what_is_missing_is_trained_or_measured(self) -> None:
+        strengths = {"none": 0.1, "both": 0.97}
+        two = self.judged(finals(seeds=2), strengths)
+        assert (two.verdict, two.seeds) == ("not enough runs", 2)
+        assert two.lacks is not None
+        assert two.lacks.commands
+        unmeasured = self.judged(finals(), {"both": 0.97})
+        assert (unmeasured.verdict, unmeasured.seeds, unmeasured.lacks) == ("not enough runs", 0, UNMEASURED)
+        nothing = self.judged([], {})
+        assert (nothing.verdict, nothing.seeds, nothing.lacks) == ("not enough runs", 0, None)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def test_what_is_measured_of_which_run() -> None:
     assert [too_large(row | {"N": N}, BUMPS) for N in (64, 65, 96, 97)] == [[], ["kernel"], ["kernel"], ["kernel", "probe"]]
     assert too_large(row | {"N": 65, "holdout": "random"}, BUMPS) == []
     assert measured(holdout="random") == []
-    assert measured(task="trainables.regularization:RegularizationTask", decoder="low-rank") == []
+    penalties = {"task": "trainables.regularization:RegularizationTask", "decoder": "low-rank"}
+    assert [measured(**penalties, holdout=held_out) for held_out in ("corner", "center")] == [["embeddings"]] * 2
+    assert [measured(**penalties, holdout=held_out) for held_out in ("corner-box-1", "center-validation")] == [[], []]
     assert measured(task="trainables.rotation:RotationTask", holdout="arc") == ["rotation"]
     assert measured(task=TOKENIZER, holdout="train1") == ["tokens"]
     assert measured(task=GENERATOR, holdout="train1") == ["generated", "circuits"]

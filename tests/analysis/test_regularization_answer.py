@@ -448,6 +448,20 @@ class TestDecoders:
         assert axes.get_title().endswith(f"OOD {logs[3:, 3:].mean():.2f}")
 
 
+def test_bands_are_means_over_the_seeds_beside_the_range_of_the_box() -> None:
+    finals = [final(setting, seed) for setting in ("none", "both", "tuned") for seed in (0, 1)]
+    bands = np.random.default_rng(0).random((6, N)).astype(np.float32)
+    rows = [{"setting": f["setting"], "seed": f["row"]["seed"], "array": band} for f, band in zip(finals, bands, strict=True)]
+    table = pd.DataFrame([{**row, "quantity": quantity} for row in rows for quantity in ("band", "band_ood")])
+    axes = figures.draw_bands(Answer.of([], finals, None, [], STUDY), table).axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    for first, name in enumerate(("no penalty", "entropy + variance", "tuned")):
+        np.testing.assert_allclose(lines[name].get_ydata(), bands[2 * first : 2 * first + 2].mean(axis=0))
+    assert [lines[name].get_linestyle() for name in ("entropy + variance", "tuned")] == ["-", "--"]
+    [box] = axes.patches
+    assert (box.get_x(), box.get_x() + box.get_width()) == (2.5, 7.5)
+
+
 def test_bars_are_geometric_means_and_the_blank_image_is_a_line() -> None:
     finals = [final("none", 0, 1e-2), final("none", 1, 4e-2), final("both", 0, 1e-4)]
     axes = figures.draw_errors(Answer.of([], finals, None, [], STUDY)).axes[0]

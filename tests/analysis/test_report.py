@@ -223,12 +223,12 @@ def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Pa
     ResultStore(tmp_path / "store").close()
     assert run(app, ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 0
     html = (tmp_path / "out" / "index.html").read_text()
-    assert "15 not enough runs" in html
+    assert "16 not enough runs" in html
     store = tmp_path / "store"
     assert all(f"<code>{claim.command} --store {store} --dry-run</code>" in html for claim in CLAIMS)
     assert "<img" not in html
     told, *files = capsys.readouterr().out.splitlines()
-    assert told == "not enough runs 15 claims of papers: no run counts"
+    assert told == "not enough runs 16 claims of papers: no run counts"
     assert [Path(line).name for line in files] == ["index.html", "claims.json"]
     assert len(re.findall(r"<h1\b", html)) == 1
 
