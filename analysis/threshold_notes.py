@@ -3,8 +3,8 @@ contradict."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from orchestrator.command.thresholds import outlier_text
 from orchestrator.searches import Row, Rows
@@ -13,7 +13,7 @@ from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.spec import Scalar
-from trainables.training.stopping import LEAST_POINTS, has_converged
+from trainables.training.stopping import BEGUN, CAUTION
 
 
 def notes(
@@ -33,8 +33,7 @@ def notes(
 def _cut_short(
     search: ThresholdSearch, rows: Rows, results: Sequence[ThresholdResult], task: str, max_steps: object
 ) -> list[str]:
-    """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned, as its
-    curve tells."""
+    """A line per data set for thresholds whose lower bound is a run that the step budget ended while it `_still_learned`."""
     if not results or task == PROGRAM_TASK or "max_steps" in (results[0].axes.least, results[0].axes.along):
         return []
     places: dict[str, dict[Scalar, None]] = {}
@@ -43,21 +42,26 @@ def _cut_short(
             found = search.found(rows, i)
             watched, full = found.early.get(result.lower), found.full.get(result.lower)
             row = watched if full is None else full
-            if row is not None and row["reason"] == BUDGET and _had_not_converged(row):
+            if row is not None and row["reason"] == BUDGET and _still_learned(row):
                 places.setdefault(result.dataset, {})[result.along] = None
     along = results[0].axes.along
     return [
         f"{dataset}: at {along} = {', '.join(map(str, values))} some lower bounds are runs that ended after "
-        f"{max_steps} steps before they had converged: more steps may lower the threshold"
+        f"{max_steps} steps while they still learned: more steps may lower the threshold"
         for dataset, values in places.items()
     ]
 
 
-def _had_not_converged(row: Row) -> bool:
-    """Whether a run had not converged at its end, as the stopping rule would say if it had twice the steps: by the accuracy
-    alone, however well the training set was learned. False where no curve tells."""
-    steps = row.get("curve_step", ())
-    if len(steps) < LEAST_POINTS:
+def _still_learned(row: Row) -> bool:
+    """Whether a run may pass with twice the steps: its accuracy had only begun to rise (BEGUN), or would reach the target if a
+    doubling of the steps added CAUTION times what the last one did. Means over a quarter of the points tell that. A flat
+    accuracy is no reason, however near the target it lies. False where no curve tells."""
+    accuracy: Sequence[float] = row.get("curve_accuracy", ())
+    if len(accuracy) < 2 or row["accuracy"] is None:
         return False
-    fitted = math.inf  # the scale of the loss is in no row
-    return not has_converged(row["curve_loss"], row["curve_accuracy"], row["target"], 2 * steps[-1], fitted, steps[0])
+    half = len(accuracy) // 2
+    before, recent = accuracy[:half], accuracy[half:]
+    if min(recent) <= BEGUN * max(recent):
+        return True
+    early, late = (fmean(part[-max(1, len(part) // 4) :]) for part in (before, accuracy))
+    return late > early and CAUTION * (late - early) >= row["target"] - row["accuracy"]

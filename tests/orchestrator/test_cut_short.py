@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Group
 
+from analysis.threshold_notes import _still_learned
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.store import make_row
@@ -21,7 +22,9 @@ MAX_STEPS = 2000
 STEPS = range(20, MAX_STEPS + 1, 20)
 FLAT = [0.6] * len(STEPS)
 RISING = [0.4 + 0.48 * step / MAX_STEPS for step in STEPS]
-LINE = f"toys: at N = 16, 24 some lower bounds are runs that ended after {MAX_STEPS} steps before they had converged"
+NEAR = [0.902 if step % 300 else 0.9 for step in STEPS]
+"""Flat on the samples that are looked at, though they say a little more than the target."""
+LINE = f"toys: at N = 16, 24 some lower bounds are runs that ended after {MAX_STEPS} steps while they still learned"
 
 
 def told(stop: str, accuracies: Sequence[float], reason: str = "budget", rows: Rows | None = None) -> tuple[list[str], Rows]:
@@ -83,6 +86,21 @@ def test_more_steps_are_said_to_help_only_where_that_is_known(
     if stop == "budget":
         return
     assert told("auto", accuracies, reason, rows)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "accuracy", "still"),
+    [
+        (NEAR, 0.897, False), (FLAT, 0.6, False), ([0.0] * 100, 0.0, True), (RISING, 0.88, True), (RISING[::-1], 0.4, False),
+        ([0.5, 0.7], 0.7, True), ([0.5, 0.55], 0.55, False), ([0.8] * 50 + [0.85] * 50, 0.85, True),
+        ([0.8] * 50 + [0.82] * 50, 0.82, False), ([0.1] * 60 + [0.3] * 40, 0.3, True), ([0.5], 0.5, False), ([], 0.5, False),
+        ([0.5, 0.6, 0.7, 0.75, 0.8, 0.85], 0.85, True), (RISING, None, False),
+    ],
+)  # fmt: skip
+def test_a_run_still_learned_if_a_doubling_of_its_steps_may_reach_the_target(
+    accuracies: list[float], accuracy: float | None, still: bool
+) -> None:
+    assert _still_learned({"curve_accuracy": accuracies, "accuracy": accuracy, "target": 0.9}) is still
 
 
 @pytest.mark.slow(1)
