@@ -54,20 +54,26 @@ def main() -> None:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
     _tell(status, f"pid {pid}")
-    _watch(pid, changed)
-    _signal_group(pid, signal.SIGKILL)  # its number cannot be another's yet: the program has not been waited for
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    ended = _watch(pid, changed)
+    _signal_group(pid, signal.SIGKILL)  # its number cannot be another's yet: the program has not, or just, been waited for
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1] if ended is None else ended)
     _clear_up()
     _tell(status, f"signal {-code}" if code < 0 else f"exit {code}")
 
 
-def _watch(pid: int, changed: int) -> None:
-    """Until the program has ended, do what the worker asks for."""
+def _watch(pid: int, changed: int) -> int | None:
+    """Until the program has ended, do what the worker asks for. Gives its status where Python cannot look at a program that has
+    ended without waiting for it, as on macOS before 3.13."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.register(changed, select.POLLIN)
     deadline: float | None = None
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+    while True:
+        if hasattr(os, "waitid"):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+                return None
+        elif (found := os.waitpid(pid, os.WNOHANG))[0]:
+            return found[1]
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready = [number for number, _ in poll.poll(None if left is None else 1000 * left + 1)]
         if changed in ready:

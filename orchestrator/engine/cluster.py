@@ -228,14 +228,15 @@ class Cluster:
         for name in ("ray", "ry2"):
             place = folder / name
             try:
-                ray.init(
-                    address="local",
-                    num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
-                    include_dashboard=False,
-                    object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=str(place),
-                    **common,
-                )
+                with _same_group():
+                    ray.init(
+                        address="local",
+                        num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
+                        include_dashboard=False,
+                        object_store_memory=OBJECT_STORE_BYTES,
+                        _temp_dir=str(place),
+                        **common,
+                    )
                 return
             except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
                 why = printable(str(error).partition("\n")[0]) + _last_words(place)
@@ -370,3 +371,16 @@ def _threads_of(user: int) -> int:
             if process.stat().st_uid == user:
                 total += len(list((process / "task").iterdir()))
     return total
+
+
+@contextmanager
+def _same_group() -> Iterator[None]:
+    """Stay in this process group. On macOS Ray takes the launch out of it, and Ctrl-C under `make` or a script would no longer
+    reach it."""
+    before = os.getpgrp()
+    try:
+        yield
+    finally:
+        if os.getpgrp() != before:
+            with suppress(OSError):  # the group has ended
+                os.setpgid(0, before)

@@ -115,13 +115,17 @@ def _known_heads() -> list[str]:
     itself looks there for "auto", and takes one that nobody else can join as well, or that another user has put there."""
     running, last = _running_heads(of_this_user=True), ""
     with suppress(OSError, UnicodeDecodeError):
-        place = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-        file = Path(place) / "ray" / "ray_current_cluster"
+        file = Path(_temporary()) / "ray" / "ray_current_cluster"
         found = file.lstat()
         if found.st_uid == os.getuid() and stat.S_ISREG(found.st_mode):
             last = file.read_text().strip()
     heads = [*([last] if last in running else []), *sorted(running), last]
     return list(dict.fromkeys(filter(None, heads)))
+
+
+def _temporary() -> str:
+    """Where Ray keeps its files by default, which is not TMPDIR on macOS."""
+    return os.environ.get("RAY_TMPDIR") or (sys.platform == "linux" and os.environ.get("TMPDIR")) or "/tmp"
 
 
 def _running_heads(*, of_this_user: bool) -> set[str]:

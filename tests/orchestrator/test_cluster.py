@@ -502,6 +502,26 @@ def test_a_cluster_that_gives_no_reason_is_refused_in_words(monkeypatch: pytest.
         pass
 
 
+def test_a_launch_that_ray_takes_out_of_its_process_group_returns_to_it() -> None:
+    script = (
+        "import os; from orchestrator.engine.cluster import _same_group; before = os.getpgrp()\n"
+        "with _same_group(): os.setpgrp(); assert os.getpgrp() == os.getpid() != before\n"
+        "assert os.getpgrp() == before"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_folder_of_the_last_head_is_where_ray_looks_for_it(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._common.utils import get_default_system_temp_dir
+
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    for name in ("TMPDIR", "RAY_TMPDIR"):
+        monkeypatch.setenv(name, f"/var/{name}")
+        assert heads._temporary() == get_default_system_temp_dir() != ""
+
+
 @pytest.mark.parametrize("variable", ["TMPDIR", "RAY_TMPDIR"])
 def test_without_a_folder_whose_path_is_short_enough_for_sockets_it_is_said_how_to_name_one(
     variable: str, monkeypatch: pytest.MonkeyPatch

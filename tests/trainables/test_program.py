@@ -344,6 +344,20 @@ def test_a_program_that_ignores_sigterm_is_killed(begin: Begin, monkeypatch: pyt
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
+def test_a_guard_does_without_waitid(begin: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Python has none on macOS before 3.13."""
+    without = tmp_path / "guard.py"
+    without.write_text(Path(guard.__file__).read_text().replace("import time\n", "import time\n\ndel os.waitid\n", 1))
+    monkeypatch.setattr("trainables.process.GUARD", str(without))
+    assert ended(begin("echo 0.25"))["accuracy"] == 0.25
+    assert error_of(begin("echo 0.5; exit 4")).splitlines()[0] == "the program ended with exit code 4"
+    assert error_of(begin("kill -9 $$")).splitlines()[0] == "the program ended by SIGKILL"
+    run = begin(f"export HERE={tmp_path}; sleep 1000 & sleep 0.1; echo 0.5")
+    assert ended(run)["accuracy"] == 0.5
+    assert not [p.pid for p in psutil.process_iter() if environment(p) == str(tmp_path)]
+    assert "printed nothing for" in error_of(begin("sleep 1000", stall_seconds=0.5))
+
+
 @pytest.mark.parametrize("how", ["sleep 1000 &", "setsid sleep 1000 &", "setsid sh -c 'sleep 1000 & sleep 1000' &"])
 def test_what_a_program_leaves_behind_is_killed(begin: Begin, how: str, tmp_path: Path) -> None:
     mark = f"HERE={tmp_path}"
