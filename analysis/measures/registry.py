@@ -13,6 +13,7 @@ from analysis.measures import (
     images,
     kernel,
     linear,
+    misplaced,
     probe,
     rotation,
     superposition,
@@ -33,6 +34,7 @@ from trainables.rotation import TASK as ROTATION
 
 OF_DECODERS = {
     "images": images,
+    "misplaced": misplaced,
     "superposition": superposition,
     "kernel": kernel,
     "geometry": geometry,

@@ -53,7 +53,7 @@ STRIPED_CORNER: Where = {**STRIPES, "decoder": "cnn", "encoding": "bump", "depth
 def fails_in_box(results: Results) -> Finding:
     """Errors and successes of the CNN on each code; the MLP and the corner beside them."""
     choice = choose(results.table, {code: {**CNN, "encoding": code, "depth": DEPTH} for code in ENCODINGS})
-    conditions, seen = [], []
+    conditions, seen, aligned = [], [], []
     for code in ENCODINGS:
         id_mse, ood_mse, core, blank, ood_accuracy = (
             choice.values(code, "images", name) for name in ("id_mse", "ood_mse", "core_mse", "blank_core_mse", "ood_accuracy")
@@ -66,6 +66,11 @@ def fails_in_box(results: Results) -> Finding:
         ]
         if len(ood_accuracy):
             seen.append(f"{code} {number(conditions[-1].judged)}")
+        shares = (choice.values(code, "misplaced", name).values() for name in ("aligned_ood", "aligned_chance"))
+        medians = [number(statistics.median(values)) for values in shares if values]
+        if len(medians) == 2:
+            aligned.append(f"{code} {medians[0]} (any other pixel {medians[1]})")
+    told = f"; misplaced bumps at the right x or y: {', '.join(aligned)}" if aligned else ""
     others = {
         f"{decoder}, {code}, {box}": {**BUMPS, "decoder": decoder, "encoding": code, "holdout": box, "depth": DEPTH}
         for decoder in ("cnn", "mlp")
@@ -75,7 +80,7 @@ def fails_in_box(results: Results) -> Finding:
     }
     return Finding(
         conditions,
-        f"accuracy in the box: {', '.join(seen)}{choice.lost(results)}" if seen else "",
+        f"accuracy in the box: {', '.join(seen)}{told}{choice.lost(results)}" if seen else "",
         choice.settings,
         choice.others,
         pictures("fail-in-box", choice.table, "errors", "generated"),

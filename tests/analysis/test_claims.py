@@ -81,6 +81,7 @@ def measured(run: Columns) -> dict[Quantity, float]:
     }  # fmt: skip
     kernel = {"agreement_ood": 0.4, "permuted_ood": 0.01, "truth_ood": 0.3, "agreement_id": 0.2 if ramp else 0.5}
     numbers: dict[Quantity, float] = {("images", name, None): value for name, value in of_images.items()}
+    numbers |= {("misplaced", name, None): value for name, value in {"aligned_ood": 0.9, "aligned_chance": 0.3}.items()}
     numbers |= {("superposition", name, None): value for name, value in {"correlation": 0.8, "shuffled": 0.2}.items()}
     numbers |= {("kernel", f"cosine_{name}", None): value for name, value in kernel.items()}
     mlp = run["decoder"] == "mlp"
@@ -153,6 +154,19 @@ def test_a_claim_is_reproduced_by_runs_as_the_paper_has_them(claim: Claim) -> No
     finding = reproduced(claim.id)
     assert unmet(finding) == []
     assert (finding.verdict, finding.seeds, finding.others) == ("reproduced", 3, 0)
+
+
+def test_misplaced_bumps_stand_beside_the_failures_and_do_not_decide() -> None:
+    told = "; misplaced bumps at the right x or y: bump 0.9 (any other pixel 0.3), one-hot 0.9 (any other pixel 0.3), "
+    seen = reproduced("fail-in-box").seen
+    assert told in seen
+    where = {"measure": "misplaced", "quantity": "aligned_ood"}
+    other = judge("fail-in-box", changed(world(), 0.2, {**where, "encoding": "ramp"}))
+    assert "ramp 0.2 (any other pixel 0.3)" in other.seen
+    assert other.verdict == "reproduced"
+    without = judge("fail-in-box", changed(world(), math.nan, where))
+    assert without.seen == seen.partition(";")[0]
+    assert without.verdict == "reproduced"
 
 
 @pytest.mark.slow(2)
