@@ -459,7 +459,7 @@ def test_a_study_of_two_grid_sizes_is_told_what_it_lacks(capsys: pytest.CaptureF
     _tell(report)
     assert capsys.readouterr().out.splitlines() == [
         "not enough runs scaling                       too few grid sizes  figures 4c",
-        "not enough runs 14 claims of papers: no run counts",
+        "not enough runs 15 claims of papers: no run counts",
     ]
 
 

@@ -105,7 +105,7 @@ def test_the_analysis_is_timed_measure_by_measure(capsys: pytest.CaptureFixture[
     analysis.main(quick=True)
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert rows[0] == ["CPU seconds, N = 12", "depth 2", "depth 4"]
-    names = ["activations", "images", "superposition", "kernel", "geometry", "probe", "tuning"]
+    names = ["activations", "images", "misplaced", "superposition", "kernel", "geometry", "probe", "tuning"]
     assert [name for name, *_ in rows[1:]] == [*names, "**all**"]
     parts = [float(seconds) for _, _, seconds in rows[1:-1]]
     assert sum(parts) == pytest.approx(float(rows[-1][-1].strip("*")), abs=0.1)
