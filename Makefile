@@ -41,8 +41,9 @@ no_links = for path in $(1); do test ! -L "$$path" || { echo "$$path is a link: 
 take = $(call no_links,results/.tmp) && rm -rf results/.tmp/taken && mkdir -p results/.tmp/taken \
 	&& { test ! -d results/runs || rsync --archive --link-dest=../.. results/runs results/.tmp/taken/ || test $$? = 24; } \
 	&& { rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/taken/ || test $$? = 24; }
-# Ends a recipe if the cluster has no head, with the last line of what Ray says, in place of a traceback.
-has_head = told=$$($(BIN)/ray get-head-ip "$$CLUSTER" 2>&1) || { printf '%s\n' "$$told" | tail -n 1 >&2; \
+# Ends a recipe if the cluster has no head, with what Ray says from its error on, in place of a traceback.
+has_head = told=$$($(BIN)/ray get-head-ip "$$CLUSTER" 2>&1) || { \
+	{ printf '%s\n' "$$told" | sed -n '/^[A-Za-z_.]*Error/,$$p' | grep . || printf '%s\n' "$$told" | tail -n 1; } >&2; \
 	echo "no head of $$CLUSTER was found: name its file with CLUSTER=..., or start it with \`make up\`" >&2; exit 2; }
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, after their weights, and of other files the newer
 # ones stay. But weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no

@@ -182,8 +182,8 @@ def above(results: pd.DataFrame, law: PowerLaw, axes: Axes = USUAL) -> pd.Series
     """The places at which some seed misses with more than the law has there, so that the law leaves them out."""
     if law.exponent is None or law.prefactor is None:
         return results[axes.along].iloc[:0]
-    missed = results[is_censored(results)]
-    with np.errstate(over="ignore"):
+    missed = results[is_censored(results) & (results["verdict"] == "none reached")]
+    with np.errstate(over="ignore", divide="ignore"):
         foretold = law.prefactor * missed[axes.along].to_numpy(float) ** law.exponent
     return missed[axes.along][missed["lower"].to_numpy(float) > foretold]
 

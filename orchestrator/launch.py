@@ -260,9 +260,9 @@ class _Launch:
         if remade := self.stages.remade():
             self._say(remade)
         is_over = self.stages.search.finished(self.rows)
-        families = self.study.wanted.get("family", ())
+        asked = self.question.every_spec if "family" in self.study.wanted else ()
         for path, task in (tasks := self.stages.tasks()).items():
-            if not is_over and (former := made_by_former_version(path, task, self.rows, self.store, families)):
+            if not is_over and (former := made_by_former_version(path, task, self.rows, self.store, asked)):
                 self._say(f"warning: {former}")
             if others := made_by_other_source(path, task, self.rows, self.store, tasks.values()):
                 self._say(f"warning: {others}")

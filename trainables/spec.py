@@ -202,6 +202,12 @@ def family_key(spec: RunSpec, task_version: str) -> str:
     return _digest({**spec.to_dict(), "data_count": None}, task_version)
 
 
+def former_families(spec: RunSpec, task_version: str) -> set[str]:
+    """As `family_key`, in former versions of the training loop."""
+    fields = {**spec.to_dict(), "data_count": None}
+    return {_hash(_text(fields, task_version, version)) for version in FORMER_VERSIONS if version != _version(spec.stop)}
+
+
 def has_keys(fields: dict[str, Any], task_version: str, key: str, family: str) -> bool:
     """Whether these are the keys of the run with these fields, and of its family, in some version of the training loop."""
     for version in (_version(fields["stop"]), *FORMER_VERSIONS):

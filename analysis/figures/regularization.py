@@ -180,7 +180,10 @@ def draw_bands(answer: Answer, table: pd.DataFrame) -> Figure:
     low, high = box_range(region_of(spec.holdout), spec.N)
     axes.axvspan(low - 0.5, high + 0.5, color="0.93", zorder=0, label="never seen together (OOD)")
     for setting, group in table[table["quantity"] == "band"].groupby("setting", sort=False):
-        bands, colour = np.stack(list(group["array"])), SETTING_COLOURS.get(setting)
+        known = [band for band in group["array"] if np.isfinite(band).all()]
+        if not known:
+            continue
+        bands, colour = np.stack(known), SETTING_COLOURS.get(setting)
         dashes = "--" if setting == "tuned" else "-"  # its runs may be those of another setting
         axes.plot(bands.mean(axis=0), dashes, color=colour, lw=1.6, label=NAMES.get(setting, setting))
         axes.fill_between(range(spec.N), bands.min(axis=0), bands.max(axis=0), color=colour, alpha=0.13, lw=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -55,15 +55,23 @@ def scaling_answer(results: Results) -> Found[scaling.Answer] | None:
     return _first(sorted(found, key=rank, reverse=True))
 
 
-def regularization_answer(results: Results) -> Found[regularization.Answer] | None:
-    """The comparison of the four published settings with most seeds, then most steps, a larger N, the paper's box. None while
-    none has all four."""
+def regularization_answer(
+    results: Results, needed: Collection[str] = tuple(COMPARED), measured: Collection[str] | None = None
+) -> Found[regularization.Answer] | None:
+    """The comparison of the published settings with most seeds, then most steps, a larger N, the paper's box. None while none
+    has all that are needed.
+
+    Args:
+        needed: the settings that it must have.
+        measured: the keys of runs; the comparison is that with most seeds among these, if not all runs serve.
+    """
     found = [*_asked_comparisons(results), *_guessed_comparisons(results)]
-    found = [one for one in found if len(_seeds(one.answer)) == len(COMPARED)]
+    found = [one for one in found if _seeds(one.answer, needed).keys() == {*needed}]
 
     def rank(one: Found[regularization.Answer]) -> tuple[Any, ...]:
-        s = one.settings
-        return min(_seeds(one.answer).values()), s["max_steps"], s["N"], s["region"] == "corner", not one.guessed
+        s, seeds = one.settings, _seeds(one.answer, needed)
+        first = () if measured is None else (min(_seeds(one.answer, needed, measured).get(n, 0) for n in needed),)
+        return *first, min(seeds.values()), s["max_steps"], s["N"], s["region"] == "corner", not one.guessed
 
     return _first(sorted(found, key=rank, reverse=True))
 
@@ -212,7 +220,11 @@ def _penalty_settings(spec: Row) -> dict[str, Any]:
     return {**shared, "region": spec["holdout"], **options}
 
 
-def _seeds(answer: regularization.Answer) -> dict[str, int]:
-    """How many seeds each of the four settings has that can be averaged."""
-    counts = answer.averaged.groupby("setting")["seed"].nunique()
-    return {setting: int(count) for setting, count in counts.items() if setting in COMPARED}
+def _seeds(
+    answer: regularization.Answer, settings: Collection[str], among: Collection[str] | None = None
+) -> dict[str, int]:
+    """How many seeds each of these settings has that can be averaged; those of some runs alone, if their keys are given."""
+    averaged = answer.averaged
+    counted = averaged if among is None else averaged[averaged["key"].isin(among)]
+    counts = counted.groupby("setting")["seed"].nunique()
+    return {setting: int(count) for setting, count in counts.items() if setting in settings}

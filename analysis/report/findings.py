@@ -335,7 +335,9 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where], most: Callable[[Seq
 
 def choose_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> tuple[int, Choice]:
     """The greatest depth at which every group has enough seeds, else that with most seeds; 0 if there is none."""
-    depths = sorted(set(table["depth"])) if len(table) else []
+    tasks = {where["task"] for where in groups.values() if "task" in where}
+    of_tasks = table[table["task"].isin(tasks)] if len(table) and tasks else table
+    depths = sorted(set(of_tasks["depth"])) if len(of_tasks) else []
     choices = {int(depth): choose(table, {n: {**w, "depth": depth} for n, w in groups.items()}) for depth in depths}
     if not choices:
         return 0, choose(table, groups)

@@ -10,11 +10,12 @@ from operator import sub
 
 import pandas as pd
 
-from analysis import scaling
+from analysis import regularization, scaling
 from analysis.figures.regularization import draw_bands, draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, PowerLaw, above, fit_power_law, fitted, is_censored, is_cut
 from analysis.generators import LEAST_SEEDS
+from analysis.regularization import LEARNED_SHARE
 from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import (
     NOT_ENOUGH,
@@ -38,11 +39,14 @@ from orchestrator.searches.axes import BUMPS
 
 FOUR = tuple(SETTINGS.values())
 PAPER_CUBIC = scaling.CLAIMS["bumps"]
+BESIDE = (FOUR[0], FOUR[-1])
+"""No penalty, and both."""
 OF_BANDS = ("setting", "seed", "key")
 OF_QUANTITY = ("quantity", "value", "array")
 LEAST_N = 16
 """From this grid size on, bumps alone must need more images than stripes and bumps."""
 GRID_SIZES = "grid sizes"
+MORE_THAN_LAW = "grid sizes that are left out need more than this law has, so its exponent is too low"
 MOST_WIDTH = 1.0
 """A wider interval of an exponent holds too many others to say which it is."""
 
@@ -62,12 +66,10 @@ def regularization_helps(results: Results) -> Finding:
         Condition("OOD MSE, no penalty / both", paired(ratio, none, both), ">=", 10),
         Condition("least ID MSE with a penalty / ID MSE without", lowest, ">=", 1),
     ]
-    runs = [run for run in results.runs if run["key"] not in results.tuned]
-    run = penalty_run(runs) if found is None else next(iter(found.answer.rows.values()))
-    lacks = None if run is None else of_penalties(run)
     if found is None:
-        return Finding(conditions, lacks=lacks)
+        return Finding(conditions, lacks=_lacking_penalties(results))
     answer = found.answer
+    lacks = of_penalties(next(iter(answer.rows.values())))
     alt = "ID and OOD error without a penalty, with each of the two and with both"
     pictures = [Picture("regularization-errors", alt, partial(draw_errors, answer))]
     if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
@@ -79,34 +81,54 @@ def regularization_helps(results: Results) -> Finding:
 
 
 def embeddings_are_bands(results: Results) -> Finding:
-    """Bands and ranks of the embeddings of the box's coordinates, without a penalty and with both."""
-    found = regularization_answer(results)
-    if found is None:
-        return Finding(_of_bands(pd.DataFrame(columns=[*OF_BANDS, *OF_QUANTITY])))
-    averaged = found.answer.averaged[[*OF_BANDS]]
+    """Bands and ranks of the embeddings of the box's coordinates, of decoders that have learned to draw without a penalty and
+    with both."""
     measured = results.table.loc[results.table["measure"] == "embeddings", ["key", *OF_QUANTITY]]
+    found = regularization_answer(results, BESIDE, {*measured["key"]})
+    if found is None:
+        return Finding(_of_bands(pd.DataFrame(columns=[*OF_BANDS, "learned", *OF_QUANTITY])), lacks=_lacking_penalties(results))
+    answer = found.answer
+    averaged = answer.averaged[[*OF_BANDS]].assign(learned=answer.averaged["id_mse"] / _blank(answer))
     table = averaged.merge(measured, on="key")
     conditions = _of_bands(table)
-    few = averaged["setting"].value_counts().reindex(FOUR, fill_value=0).min() < LEAST_SEEDS
-    lacks = of_penalties(next(iter(found.answer.rows.values()))) if few else UNMEASURED
+    few = averaged["setting"].value_counts().reindex(BESIDE, fill_value=0).min() < LEAST_SEEDS
+    lacks = of_penalties(next(iter(answer.rows.values()))) if few else UNMEASURED
     pictures = []
     if (table["quantity"] == "band").any():
         alt = "strength of the bands of the box's coordinates, seen and unseen; lines: means over the seeds, areas: their range"
-        pictures.append(Picture("embeddings-bands", alt, partial(draw_bands, found.answer, table)))
+        pictures.append(Picture("embeddings-bands", alt, partial(draw_bands, answer, table)))
     return _finding(conditions, in_words(conditions), found, pictures, lacks)
 
 
 def _of_bands(table: pd.DataFrame) -> list[Condition]:
-    def values(setting: str, quantity: str) -> BySeed:
-        rows = table[(table["setting"] == setting) & (table["quantity"] == quantity)].dropna(subset="value")
-        return {int(seed): float(value) for seed, value in zip(rows["seed"], rows["value"], strict=True)}
+    def values(setting: str, quantity: str, column: str = "value") -> BySeed:
+        rows = table[(table["setting"] == setting) & (table["quantity"] == quantity)].dropna(subset=["value", column])
+        return {int(seed): float(value) for seed, value in zip(rows["seed"], rows[column], strict=True)}
 
-    none, both = FOUR[0], FOUR[-1]
+    none, both = BESIDE
     return [
+        *(
+            Condition(f"ID MSE / that of a blank image, {told}", values(setting, "band_ood", "learned"), "<", LEARNED_SHARE)
+            for setting, told in ((none, "no penalty"), (both, "both"))
+        ),
         Condition("band at unseen / seen coordinates, both", values(both, "band_ood"), ">=", 0.9),
         Condition("band at unseen / seen coordinates, no penalty", values(none, "band_ood"), "<=", 0.3),
         Condition("share of the largest squared singular value, both", values(both, "rank_one_ood"), ">=", 0.95),
     ]
+
+
+def _blank(answer: regularization.Answer) -> float:
+    """The ID error of a blank image; NaN of images that are none of the study."""
+    try:
+        return answer.blank_error("rest", "validation")
+    except ValueError:
+        return math.nan
+
+
+def _lacking_penalties(results: Results) -> Lacks | None:
+    """What trains the missing runs of the comparison that most runs are of."""
+    run = penalty_run([run for run in results.runs if run["key"] not in results.tuned])
+    return None if run is None else of_penalties(run)
 
 
 def stripes_scale_linearly(results: Results) -> Finding:
@@ -132,8 +154,11 @@ def stripes_scale_linearly(results: Results) -> Finding:
     fewer_images = conditions[-1]
     if finding.verdict == NOT_ENOUGH or (fewer_images.enough and not fewer_images.met):
         return finding
-    bounds = {condition.bound for condition in conditions[:3]}
-    wide = [dataset for dataset, fit in fits.items() if dataset in few and _is_open(fit, bounds)]
+    at_least, at_most, of_bumps_alone, steeper, _ = conditions
+    if _is_too_low(answer, "bumps") and not (of_bumps_alone.met and steeper.met):
+        return _undecided(finding, MORE_THAN_LAW)
+    bounds = {"stripes+bumps": {at_least.bound, at_most.bound}, "bumps": {of_bumps_alone.bound}}
+    wide = [dataset for dataset, fit in fits.items() if dataset in few and _is_open(fit, bounds[dataset])]
     return _too_wide(finding, fits[wide[0]], f" of the exponent of {wide[0]}") if wide else finding
 
 
@@ -153,9 +178,17 @@ def bumps_scale_cubically(results: Results) -> Finding:
     finding = _scaling_finding([*conditions, width], found, ("bumps",), draws=False)
     if answer is None or fit is None:
         return finding
-    if upper < PAPER_CUBIC and len(above(answer.known[answer.known["dataset"] == "bumps"], fit, answer.axes)):
-        return _undecided(finding, "grid sizes that are left out need more than this law has, so its exponent is too low")
+    if upper < PAPER_CUBIC and _is_too_low(answer, "bumps"):
+        return _undecided(finding, MORE_THAN_LAW)
     return finding if verdict(conditions) != REPRODUCED or width.met else _too_wide(finding, fit)
+
+
+def _is_too_low(answer: scaling.Answer | None, dataset: str) -> bool:
+    """Whether the law of a data set leaves out grid sizes that need more than it has."""
+    fit = None if answer is None else answer.fits.get(dataset)
+    if answer is None or fit is None:
+        return False
+    return len(above(answer.known[answer.known["dataset"] == dataset], fit, answer.axes)) > 0
 
 
 def _width(fit: PowerLaw) -> float:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from orchestrator.store import ResultStore
 from orchestrator.store.rows import decode
 from trainables.program import COMMAND, OWN_FILES, PATH, ProgramTask, files_of
 from trainables.settings import listed
-from trainables.spec import SPEC_FIELDS, RunSpec, family_key, run_key
+from trainables.spec import RunSpec, former_families, run_key
 from trainables.task import Task
 
 OWN = ("trainables", "orchestrator", "analysis")
@@ -38,28 +38,24 @@ def source_of(task: Task) -> str:
 
 
 def made_by_former_version(
-    path: str, task: Task, rows: Iterable[Row], store: ResultStore, families: Collection[object] = ()
+    path: str, task: Task, rows: Iterable[Row], store: ResultStore, asked: Iterable[RunSpec] = ()
 ) -> str | None:
     """What is to be said if the store has runs of a task that do not count, as it or the training had another version.
 
     Args:
         path: that of the task, `module:Class`.
         rows: of the store. Whether the training had another version is seen among these.
-        families: those that the study asks for, if it does by families: then `rows` lacks runs of a former training, and those
-            that would be in one of these today are looked for in the store.
+        asked: what the study asks for, if it knows its rows by families: then `rows` lacks those of a former training.
     """
-    of_task, now = {"task": {path}}, {"task_version": {task.version}}
-    count = store.count(of_task) - store.count(of_task | now)
+    of_task = {"task": {path}}
+    count = store.count(of_task) - store.count({**of_task, "task_version": {task.version}})
     mine = [row for row in rows if row["task"] == path and row["task_version"] == task.version]
     one_of = {row["family"]: row for row in mine}
     former = {name for name, row in one_of.items() if run_key(RunSpec.from_dict(row), task.version) != row["key"]}
     count += sum(row["family"] in former for row in mine)
-    if families:
-        others = store.table(["key", "family"], of_task | now).group_by("family").aggregate([("key", "min"), ("key", "count")])
-        known = {*families, *one_of}
-        runs_of = {row["key_min"]: row["key_count"] for row in others.to_pylist() if row["family"] not in known}
-        for row in store.rows(["key", *SPEC_FIELDS], {"key": runs_of}):
-            count += runs_of[row["key"]] * (family_key(RunSpec.from_dict(row), task.version) in families)
+    specs = [one for spec in asked if spec.task == path for one in (spec, spec.to_the_end())]
+    unseen = {name for spec in specs for name in former_families(spec, task.version)} - former
+    count += store.count({"family": unseen}) if unseen else 0
     if not count:
         return None
     if count == 1:

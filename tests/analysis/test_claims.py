@@ -156,6 +156,15 @@ def test_a_claim_is_reproduced_by_runs_as_the_paper_has_them(claim: Claim) -> No
     assert (finding.verdict, finding.seeds, finding.others) == ("reproduced", 3, 0)
 
 
+def test_runs_of_other_tasks_do_not_say_at_which_depth_decoders_are_compared() -> None:
+    only = world()[(world()["decoder"] == "cnn") & (world()["dataset"] == "bumps")]
+    others = bands(finals(depth=6), {"none": 0.1, "both": 0.97})
+    for claim in ("mlp-opposite", "stripes-volume"):
+        alone, beside_others = judge(claim, only), judge(claim, pd.concat([only, others]))
+        assert alone.seen.startswith("at depth 4, ")
+        assert (beside_others.seen, beside_others.lacks) == (alone.seen, alone.lacks)
+
+
 def test_misplaced_bumps_stand_beside_the_failures_and_do_not_decide() -> None:
     told = "; misplaced bumps at the right x or y: bump 0.9 (any other pixel 0.3), one-hot 0.9 (any other pixel 0.3), "
     seen = reproduced("fail-in-box").seen
@@ -738,6 +747,30 @@ class TestScaling:
         assert is_open == (verdict == "not enough runs")
         assert (finding.lacks is not None and finding.lacks.why in finding.seen and bool(finding.lacks.why)) == is_open
 
+    @pytest.mark.slow(2)
+    @pytest.mark.parametrize(
+        ("bumps", "stripes", "missed", "verdict"),
+        [
+            (1.3, 1.0, "bumps", "not enough runs"),
+            (1.3, 1.0, "", "not reproduced"),
+            (2.0, 1.0, "bumps", "reproduced"),
+            (1.3, 1.0, "stripes+bumps", "not reproduced"),
+        ],
+    )
+    def test_an_exponent_that_is_too_low_refutes_none_that_is_higher(
+        self, bumps: float, stripes: float, missed: str, verdict: str
+    ) -> None:
+        """At N = 40 not even all images are enough."""
+
+        def needed(dataset: str, N: int, seed: int) -> float:
+            exponent, least = (bumps, 90) if dataset == "bumps" else (stripes, 40)
+            return math.inf if (N, dataset) == (40, missed) else least * (N / 16) ** exponent * (1 + 0.02 * seed)
+
+        finding = judge("scaling", runs=probes(needed, sizes=(16, 24, 32, 40)))
+        assert finding.verdict == verdict
+        too_low = "grid sizes that are left out need more than this law has, so its exponent is too low"
+        assert (too_low in finding.seen) == (verdict == "not enough runs")
+
     def test_a_known_ratio_below_1_decides_whatever_a_ratio_that_may_be_less_is(self) -> None:
         needed = {16: 200.0, 24: 50.0, 32: 50.0}
         lowest = {"bumps": [(16, 0)]}
@@ -883,8 +916,11 @@ class TestEmbeddings:
     def test_bands_go_on_with_penalties_and_end_without(self) -> None:
         finding = self.judged(finals(), {"none": 0.1, "entropy": 0.2, "both": 0.97})
         assert (unmet(finding), finding.verdict, finding.seeds) == ([], "reproduced", 3)
-        assert finding.seen == "3 of 3 conditions are met"
-        assert [condition.judged for condition in finding.conditions] == pytest.approx([0.98, 0.11, 1.0])
+        assert finding.seen == "5 of 5 conditions are met"
+        assert [condition.judged for condition in finding.conditions[2:]] == pytest.approx([0.98, 0.11, 1.0])
+        blank = RegularizationTask().data(RunSpec.from_dict(finals()[0])).train.targets.square().mean().item()
+        learned = [condition.judged for condition in finding.conditions[:2]]
+        assert learned == pytest.approx([IDS["none"] / blank, IDS["both"] / blank])
 
     @pytest.mark.parametrize(
         ("strengths", "rank", "expected"),
@@ -897,6 +933,25 @@ class TestEmbeddings:
     def test_it_falls_with_any_part_of_it(self, strengths: dict[str, float], rank: float, expected: str) -> None:
         finding = self.judged(finals(), strengths, rank)
         assert (unmet(finding), finding.verdict) == ([expected], "not reproduced")
+
+    @pytest.mark.parametrize(("setting", "told"), [("none", "no penalty"), ("both", "both")])
+    def test_even_embeddings_of_decoders_that_draw_blank_images_say_nothing(self, setting: str, told: str) -> None:
+        blank = finals(ids={**IDS, setting: 4e-3})
+        finding = self.judged(blank, {"none": 0.1, "both": 0.97})
+        assert (unmet(finding), finding.verdict) == ([f"ID MSE / that of a blank image, {told}"], "not reproduced")
+
+    def test_no_penalty_and_both_are_enough_and_measured_runs_are_taken(self) -> None:
+        strengths = {"none": 0.1, "both": 0.97}
+        two = [run for run in finals() if bool(run["options"]["lambda_entropy"]) is bool(run["options"]["lambda_variance"])]
+        assert self.judged(two, strengths).verdict == "reproduced"
+        small = finals(seeds=3, N=16)
+        finding = judge("embeddings", bands(small, strengths), [*finals(seeds=5), *small])
+        assert (finding.verdict, finding.settings["N"], finding.others) == ("reproduced", "16", 1)
+        none = [run for run in finals() if run["options"]["lambda_entropy"]]
+        for claim in ("embeddings", "regularization"):
+            lacks = judge(claim, runs=none).lacks
+            assert lacks is not None
+            assert [words[:3] for words in lacks.commands] == [["python", "-m", "orchestrator.regularization"]]
 
     def test_what_is_missing_is_trained_or_measured(self) -> None:
         strengths = {"none": 0.1, "both": 0.97}

@@ -458,6 +458,12 @@ def test_bands_are_means_over_the_seeds_beside_the_range_of_the_box() -> None:
     for first, name in enumerate(("no penalty", "entropy + variance", "tuned")):
         np.testing.assert_allclose(lines[name].get_ydata(), bands[2 * first : 2 * first + 2].mean(axis=0))
     assert [lines[name].get_linestyle() for name in ("entropy + variance", "tuned")] == ["-", "--"]
+    table.at[0, "array"] = np.full(N, np.nan)
+    for row in (4, 6):
+        table.at[row, "array"] = np.full(N, np.nan)
+    lines = {line.get_label(): line for line in figures.draw_bands(Answer.of([], finals, None, [], STUDY), table).axes[0].lines}
+    np.testing.assert_allclose(lines["no penalty"].get_ydata(), bands[1])
+    assert "entropy + variance" not in lines
     [box] = axes.patches
     assert (box.get_x(), box.get_x() + box.get_width()) == (2.5, 7.5)
 

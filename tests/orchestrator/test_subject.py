@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -263,8 +262,9 @@ def test_runs_of_former_versions_are_counted(tmp_path: Path, monkeypatch: pytest
     def row(seed: int, version: str = Toy.version, task: str = "tests.toy:Toy", count: int = 3) -> Row:
         return make_row(RunSpec(task=task, data_count=count, seed=seed, **fields), task_version=version, **about)
 
-    def told(rows: list[Row], families: Collection[object] = ()) -> str | None:
-        return made_by_former_version("tests.toy:Toy", Toy(), rows, store, families)
+    def told(rows: list[Row], *asked: int) -> str | None:
+        specs = [RunSpec(task="tests.toy:Toy", data_count=0, seed=seed, **fields) for seed in asked]
+        return made_by_former_version("tests.toy:Toy", Toy(), rows, store, specs)
 
     with ResultStore(tmp_path / "store") as store:
         now = store.append([row(0), row(0, "8", "tests.toy:Other")])
@@ -279,9 +279,8 @@ def test_runs_of_former_versions_are_counted(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patch:
             patch.setattr(spec_module, "TRAINING_VERSION", "1")
             former = store.append([row(3), row(3, count=4)])
-        asked = {row(3)["family"]}
-        assert told(now, {now[0]["family"]}) == told(now)
-        assert told([*now, *former]) == told([*now, *former], asked) == told(now, asked) == (
+        assert told(now, 0) == told(now)
+        assert told([*now, *former]) == told([*now, *former], 3) == told(now, 3) == (
             "4 runs of tests.toy:Toy in the store are of former versions of the task or of the training: they stay there, but "
             "do not count, and those that are needed are trained again"
         )
