@@ -279,11 +279,14 @@ def test_runs_of_former_versions_are_counted(tmp_path: Path, monkeypatch: pytest
         with monkeypatch.context() as patch:
             patch.setattr(spec_module, "TRAINING_VERSION", "1")
             former = store.append([row(3), row(3, count=4)])
+        with ResultStore(tmp_path / "store") as another:
+            [new] = another.append([row(0, count=5)])
         assert told(now, 0) == told(now)
         assert told([*now, *former]) == told([*now, *former], 3) == told(now, 3) == (
             "4 runs of tests.toy:Toy in the store are of former versions of the task or of the training: they stay there, but "
             "do not count, and those that are needed are trained again"
         )
+        assert [one["key"] for one in store.refresh()] == [new["key"]], "what another launch finished meanwhile is still news"
 
 
 def test_a_module_that_the_task_inherits_from_or_uses_is_watched_too(
