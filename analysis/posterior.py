@@ -137,12 +137,19 @@ def _weights(
     kept = prior + sum(table.max(axis=1) for table in found) > least - HOPELESS
     at = (law + half) / (cells[1] - cells[0])
     left = np.minimum(at.astype(int), len(cells) - 2)
+    share = (at - left)[..., None]
     logs = np.tile(prior[kept], (len(a), len(b), 1))
-    for place, table in enumerate(found):
-        table = np.ascontiguousarray(table[kept].T)
-        share = at[..., place, None] - left[..., place, None]
-        logs += table[left[..., place]] * (1 - share) + table[left[..., place] + 1] * share
-    weights = np.exp(logs - logs.max())
+    tables = [np.ascontiguousarray(table[kept].T) for table in found]
+    for of_a, left_of_a, share_of_a in zip(logs, left, share, strict=True):  # each a at a time stays in the processor's cache
+        for place, table in enumerate(tables):
+            near = table[left_of_a[:, place]]
+            near *= 1 - share_of_a[:, place]
+            next_to = table[left_of_a[:, place] + 1]
+            next_to *= share_of_a[:, place]
+            near += next_to
+            of_a += near
+    logs -= logs.max()
+    weights = np.exp(logs, out=logs)
     return weights.sum(axis=(1, 2)), weights.sum(axis=(0, 2))
 
 

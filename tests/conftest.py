@@ -98,8 +98,10 @@ def tier_of(item: pytest.Item) -> str | None:
 def one_thread() -> None:
     """As in a worker of a study. More would wait for each other where other tests run beside these."""
     import torch
+    from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)
+    threadpool_limits(1, user_api="blas")
 
 
 @pytest.fixture(autouse=True)

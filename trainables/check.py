@@ -42,7 +42,7 @@ from trainables.spec import LARGEST, Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
 from trainables.training.checkpoint import detached
 from trainables.training.precision import one_thread
-from trainables.training.seeds import stream, stream_seed
+from trainables.training.seeds import start_from, stream, stream_seed
 from trainables.training.stopping import EVAL_EVERY
 
 SAMPLES = 4
@@ -215,7 +215,7 @@ def _check_stop(task: Task, spec: RunSpec, needed: Mapping[str, RunSpec]) -> Non
 
 def _model(task: Task, spec: RunSpec) -> nn.Module:
     with blamed("model()"):
-        torch.manual_seed(stream_seed(spec.seed, "weights"))
+        start_from(stream_seed(spec.seed, "weights"))
         model = task.model(spec)
     if not isinstance(model, nn.Module):
         raise ValueError(f"the task's model() must give a torch.nn.Module, not a {kind_of(model)}")
@@ -280,7 +280,7 @@ def _batch(spec: RunSpec, train: Split) -> Tensor:
 
 def _step_loss(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> Tensor:
     """The loss of a step, with its penalty."""
-    torch.manual_seed(stream_seed(spec.seed, "check"))
+    start_from(stream_seed(spec.seed, "check"))
     before = torch.get_rng_state()
     if brings(model, "losses"):
         loss = _own_losses(model, batch).mean()

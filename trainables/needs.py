@@ -31,7 +31,7 @@ from trainables.program import PATH as PROGRAM
 from trainables.settings import RESERVED, spec_fields
 from trainables.spec import RunSpec, Scalar, run_key
 from trainables.task import Task, load_task
-from trainables.training.seeds import stream_seed
+from trainables.training.seeds import start_from, stream_seed
 
 MEMBERS = ("data", "judged", "model", "measure", "summarise")
 """What may have a parameter `parents`."""
@@ -198,7 +198,7 @@ def network_of(parent: Parent, device: str = "cpu") -> nn.Module:
 
 def _fresh(task: Task, spec: RunSpec) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(spec.seed, "weights"))
+        start_from(stream_seed(spec.seed, "weights"))
         return task.model(spec)
 
 

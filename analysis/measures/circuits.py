@@ -32,7 +32,7 @@ from trainables.generative.shapes import COMPOSITIONS, FACTORS, Pictures, ShapeS
 from trainables.generative.trunk import Trunk
 from trainables.needs import given
 from trainables.task import Split
-from trainables.training.seeds import stream, stream_seed
+from trainables.training.seeds import start_from, stream, stream_seed
 
 VERSION = 1
 EACH = 64
@@ -129,7 +129,7 @@ def objective_of(model: nn.Module) -> nn.Module:
 def untrained(generator: TrainedGenerator) -> nn.Module:
     """The network that the run began with, but with small weights in its layers of zeros; the same with and without `jepa`."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(generator.spec.seed, "weights"))
+        start_from(stream_seed(generator.spec.seed, "weights"))
         model = objective_of(given(generator.task, generator.parents).model(generator.spec))
     random = stream(generator.spec.seed, "untrained")
     for layer in model.modules():

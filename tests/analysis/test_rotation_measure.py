@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -170,7 +173,28 @@ def test_the_figure_shows_the_rings_of_only_so_many_layers(layers: int) -> None:
     assert panels[-1].get_title() == ("image" if layers == MOST_LAYERS else "layer 39")
 
 
+def test_an_embedding_has_the_published_settings_and_is_alike_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Umap:
+        def __init__(self, **settings: Any) -> None:
+            asked.append(settings)
+
+        def fit_transform(self, activations: np.ndarray) -> np.ndarray:
+            warnings.warn("outrun", stacklevel=1)
+            return activations[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", types.SimpleNamespace(UMAP=Umap))
+    with warnings.catch_warnings(record=True) as said:
+        found = embed(np.eye(3))
+    assert not said
+    assert asked == [{"n_neighbors": 15, "min_dist": 0.1, "random_state": 42, "n_jobs": 1}]
+    assert found.dtype == np.float32
+    assert found.tolist() == [[1, 0], [0, 1], [0, 0]]
+
+
 @pytest.mark.slow
+@pytest.mark.deep  # it is compiled each time, for a minute; what it is asked for is tested above
 def test_umap_gives_the_same_ring_twice_and_says_nothing() -> None:
     angle = np.linspace(0, 2 * np.pi, 120, endpoint=False)
     circle = np.stack([np.cos(angle), np.sin(angle), 0 * angle], 1)

@@ -13,6 +13,7 @@ from orchestrator.command.cli import run
 from orchestrator.engine import estimate
 from orchestrator.launch import LaunchOptions
 from tests.conftest import changed
+from tests.orchestrator.timed import look_at_each_run_once
 
 SMALL = {
     "scaling": "--N 8 --decoder mlp --seeds 1",
@@ -112,7 +113,7 @@ def test_just_outside_is_refused_and_just_inside_is_not(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(typer.main, "get_command", lambda _: STUDIES[study])
-    monkeypatch.setattr(estimate, "SAMPLED_STEPS", 1)
+    look_at_each_run_once(monkeypatch)
     if option.removeprefix("--").replace("-", "_") in OF_LAUNCHES:
         monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)  # the runs are the same
     app, words = everything.STUDIES[study].app, [*SMALL[study].split(), "--dry-run"]

@@ -37,6 +37,7 @@ from orchestrator.store import STATUSES, make_row
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.rows import encode
 from tests.conftest import many
+from tests.orchestrator.timed import look_at_each_run_once
 from trainables.spec import RunSpec, run_key
 
 MEMORY = 3 << 30
@@ -330,6 +331,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes half of the time of a line, and is the same for all of them."""
     monkeypatch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
     monkeypatch.setattr("importlib.metadata.version", functools.cache(importlib.metadata.version))
+    look_at_each_run_once(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -416,7 +418,7 @@ SPEC = RunSpec(
 PART = parquet_bytes(encode([row(SPEC), row(SPEC.with_count(4), status="missed")]))
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(30)
 def test_random_command_lines() -> None:
     seen: Counter[str] = Counter()
 
@@ -634,7 +636,7 @@ def parts(draw: DrawFn) -> bytes:
     return draw(st.binary(max_size=99)) if spoiled == "junk" else part
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(5)
 def test_random_stores() -> None:
     seen: Counter[str] = Counter()
     names = st.sampled_from(("a.parquet", "b.parquet", "runs-1.parquet", "notes.txt", "ünï.parquet"))

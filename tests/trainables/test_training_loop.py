@@ -27,6 +27,7 @@ from trainables.training.loop import CONFIRM_EVERY, CONFIRM_SHARE, SUBSET, Train
 from trainables.training.precision import HEAP, fastest_precision, one_thread, quiet_cpu
 from trainables.training.result import RunResult
 from trainables.training.schedule import batch_indices, learning_rate, look_every
+from trainables.training.seeds import start_from
 from trainables.training.stopping import EVAL_EVERY
 
 TASK = BumpTask()
@@ -502,3 +503,12 @@ def test_the_heap_of_a_worker_is_marked_for_large_pages_unless_addresses_are_sho
     assert HEAP - (4 << 20) <= marked_for_large_pages() < 2 * HEAP
     assert marked_for_large_pages("import resource; resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))") == 0
     assert marked_for_large_pages("import resource; resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))") == 0
+
+
+def test_numbers_are_drawn_as_if_torch_were_seeded() -> None:
+    with torch.random.fork_rng(devices=[]):
+        for seed in (0, 2**63 - 1):
+            torch.manual_seed(seed)
+            expected = torch.randn(9)
+            start_from(seed)
+            assert torch.equal(torch.randn(9), expected)

@@ -41,7 +41,7 @@ from trainables.training.checkpoint import detached
 from trainables.training.precision import autocast
 from trainables.training.result import CURVES, Progress, RunResult
 from trainables.training.schedule import batch_indices, learning_rate, look_every, set_learning_rate
-from trainables.training.seeds import stream, stream_seed
+from trainables.training.seeds import start_from, stream, stream_seed
 from trainables.training.stopping import class_entropy, has_come_to_rest, has_converged, has_learned, target_variance
 
 SUBSET = 256
@@ -90,7 +90,7 @@ class Training:
         order = torch.randperm(len(self.held_out.inputs), generator=stream(spec.seed, "subset")).to(self.device)
         self.subset = self.held_out.take(order[:SUBSET])
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream_seed(spec.seed, "weights"))
+            start_from(stream_seed(spec.seed, "weights"))
             model = task.model(spec)
             if hasattr(task, "start_model"):
                 task.start_model(spec, model)
@@ -192,7 +192,7 @@ class Training:
             yield
             return
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(stream_seed(self.spec.seed, *name))
+            start_from(stream_seed(self.spec.seed, *name))
             yield
 
     def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
