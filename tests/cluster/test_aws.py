@@ -1,7 +1,7 @@
 """What `ray up` would make on AWS, against a simulated AWS in this process: machines, firewall, image."""
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,37 @@ FILES = ("gpu", "cpu")
 HOME, ELSEWHERE = "198.51.100.7/32", "203.0.113.9/32"
 IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-6.1-x86_64"
 NEWER_IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-6.1-arm64"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def described_once() -> Iterator[None]:
+    """Each test has a session of its own, for which botocore would read anew what a service can do, and for each client make a
+    method of each of that. Each region of the simulation would have a thousand images that no test asks for, and Ray would list
+    its kinds of machines for each test."""
+    from botocore.client import ClientCreator
+    from botocore.loaders import JSONFileLoader
+    from moto.ec2.models import amis
+    from ray.autoscaler._private.aws import node_provider
+
+    load, make, load_images = JSONFileLoader.load_file, ClientCreator._create_methods, amis.load_resource
+    loaded, made = dict[str, Any](), dict[str, dict[str, Any]]()
+
+    def load_once(loader: JSONFileLoader, path: str) -> Any:
+        if path not in loaded:
+            loaded[path] = load(loader, path)
+        return loaded[path]
+
+    def make_once(creator: ClientCreator, model: Any) -> dict[str, Any]:
+        if model.service_name not in made:
+            made[model.service_name] = make(creator, model)
+        return dict(made[model.service_name])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", load_once)
+        patch.setattr(ClientCreator, "_create_methods", make_once)
+        patch.setattr(amis, "load_resource", lambda path: [] if "/ecs/" in path else load_images(path))
+        patch.setattr(node_provider, "list_ec2_instances", cache(node_provider.list_ec2_instances))
+        yield
 
 
 @pytest.fixture

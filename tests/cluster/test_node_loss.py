@@ -140,10 +140,10 @@ def nodes(study_and_nodes: tuple[Study, Nodes]) -> Nodes:
 
 
 def test_two_lost_machines_cost_the_runs_on_them_and_no_result(
-    start: Start, tmp_path: Path, study: Study, nodes: Nodes
+    start: Start, nurseries: Callable[[], Nursery], tmp_path: Path, study: Study, nodes: Nodes
 ) -> None:
     dice = random.Random(3)
-    command = start(*study.arguments, "--address", nodes.address)
+    command = start(*study.arguments, "--address", nodes.address, nursery=nurseries())
     for newcomer in ("127.0.0.5", "127.0.0.6"):
         assert wait_for_rows(command, tmp_path, len(read_rows(tmp_path)) + dice.randint(2, 4)), command.stdout + command.stderr
         begun = len(study.began())

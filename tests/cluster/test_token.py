@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.conftest import environment_of, ray_head
+from tests.conftest import THOROUGH, environment_of, ray_head
 from tests.toy import threshold
 
 pytestmark = pytest.mark.slow(30)
@@ -41,7 +41,7 @@ def refused(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Studies begun without the right token, by folder. Ray asks for twenty seconds, so they begin before all other tests."""
     mistakes = {
         "nothing": {},
-        "no-mode": {"RAY_AUTH_TOKEN": TOKEN},
+        **({"no-mode": {"RAY_AUTH_TOKEN": TOKEN}} if THOROUGH else {}),
         "no-token": {"RAY_AUTH_MODE": "token"},
         "another": {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ANOTHER},
     }
@@ -62,6 +62,7 @@ def test_with_the_token_a_study_runs(tmp_path: Path, address: str) -> None:
     assert [*pd.read_csv(tmp_path / "results" / "scaling" / "scaling.csv")["threshold"]] == [threshold(8, 0)]
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("refused")
 def test_the_token_may_lie_in_a_file(tmp_path: Path, address: str) -> None:
     (tmp_path / "home" / ".ray").mkdir(parents=True)

@@ -31,7 +31,10 @@ def another(folder: Path) -> None:
     ("has", "why"),
     [
         (lacking, "ModuleNotFoundError: No module named 'orchestrator'"),
-        (another, "AttributeError: Can't get attribute 'PackTrainable._failed' on <module 'orchestrator.engine.worker'"),
+        pytest.param(
+            another, "AttributeError: Can't get attribute 'PackTrainable._failed' on <module 'orchestrator.engine.worker'",
+            marks=pytest.mark.deep,
+        ),
     ],
 )
 def test_a_machine_with_another_version_or_none_is_named_and_no_run_has_failed(

@@ -510,10 +510,12 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
     }
 
 
-@pytest.mark.slow(60)
-def test_a_run_and_what_it_needs_are_trained_again_bit_for_bit(join: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(35)
+def test_a_run_and_what_it_needs_are_trained_again_bit_for_bit(
+    join: Callable[..., Command], here: Callable[..., Command], tmp_path: Path
+) -> None:
     toys = ("--task", "tests.toy:Pupil", "--N", "8", "--seeds", "1", "--max-steps", "60", "--resolution", "0.5")
-    first = join(*toys, "--workers", "2", "--no-speculate")
+    first = here(*toys, "--workers", "2", "--no-speculate")
     assert first.wait() == 0, first.stdout + first.stderr
     rows = read_rows(tmp_path)
     key = rows[rows["task"] == "tests.toy:Pupil"].sort_values("data_count")["key"].iloc[-1]

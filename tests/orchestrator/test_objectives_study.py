@@ -477,12 +477,10 @@ def test_a_question_with_impossible_spares_is_refused(spares: Any, monkeypatch: 
 
 
 @pytest.mark.slow(35)
-def test_small_studies_train_the_chain_and_train_nothing_twice(
-    join: Callable[..., Command], here: Callable[..., Command], tmp_path: Path
-) -> None:
+def test_small_studies_train_the_chain_and_train_nothing_twice(here: Callable[..., Command], tmp_path: Path) -> None:
     arguments = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
                  "tokenizer_steps=20")  # fmt: skip
-    first = join(*arguments, "--json", study="objectives")
+    first = here(*arguments, "--json", study="objectives")
     assert first.wait() == 0, first.stderr
     answer = json.loads(first.stdout)
     assert [(one["family"], one["tokenizer"], one["status"]) for one in answer["runs"]] == [

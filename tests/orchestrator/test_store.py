@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,7 +162,7 @@ def test_kill_at_any_instant_keeps_what_was_acknowledged(tmp_path: Path) -> None
             say(nursery, 10_000 * kill)
             pid, before = int(hear(nursery)), log.stat().st_size
             while log.stat().st_size == before:
-                pass  # until the child is at work
+                time.sleep(0.0005)  # until the child is at work
             killer = threading.Timer(chance.uniform(0, 0.05), os.kill, (pid, signal.SIGKILL))
             killer.start()
             while killer.is_alive():

@@ -365,7 +365,7 @@ def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
 def test_a_server_that_dies_during_a_study_ends_it_with_1_and_how_to_continue(
     server: Server, uri: str, faulty: FaultyS3, here: Callable[..., Command], interrupted: bool
 ) -> None:
-    patience = "100" if interrupted else "4"
+    patience = "100" if interrupted else "2"
     command = here(patience, *TOY, "--option", "pause=0.3", "--store", uri, study="tests.orchestrator.impatient")
     while len(names(server, uri)) == 0:
         assert command.process.poll() is None, command.stdout + command.stderr

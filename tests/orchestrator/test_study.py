@@ -98,7 +98,7 @@ def test_kills_of_the_driver_change_nothing(join: Start, here: Start, tmp_path: 
         kills += 1
         before, stored = stored, len(read_rows(tmp_path))
         assert stored >= before
-    last = join(*REAL, "--seeds", "2")
+    last = here(*REAL, "--seeds", "2")
     assert last.wait() == 0, last.stdout + last.stderr
     rows = read_rows(tmp_path)
     assert rows["launch"].nunique() > 1
@@ -138,18 +138,20 @@ def test_the_accuracy_to_reach_may_be_what_thresholds_are_searched_along(here: S
     assert [(one["target"], one["images"]) for one in answer["thresholds"]] == [(0.5, threshold(8, 0)), (0.9, threshold(8, 0))]
 
 
-def kill_a_worker(command: Command) -> None:
-    """One of the Ray that the command has started itself."""
+def kill_a_worker(address: str) -> None:
+    """One of the Ray at this address."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        for pid, words in descendants(command.process.pid).items():
-            if words.startswith("ray::") and "Trainable" in words:
-                os.kill(pid, signal.SIGKILL)
-                return
+        found = descendants(os.getpid())
+        raylets = [pid for pid, words in found.items() if "/raylet " in words and f"--gcs-address={address}" in words.split()]
+        for raylet in raylets:
+            for pid, words in descendants(raylet).items():
+                if words.startswith("ray::") and "Trainable" in words:
+                    os.kill(pid, signal.SIGKILL)
+                    return
     pytest.fail("there is no worker")
 
 
-@pytest.mark.usefixtures("shared_ray")  # another Ray that is up changes nothing
 @pytest.mark.parametrize(
     ("sent", "code", "send"),
     [
@@ -159,8 +161,9 @@ def kill_a_worker(command: Command) -> None:
     ],
 )
 def test_a_signal_stops_gracefully_the_last_line_resumes_and_a_killed_worker_costs_no_result(
-    start: Start, tmp_path: Path, sent: int, code: int, send: Callable[[int, int], None]
+    start: Start, join: Start, shared_ray: str, tmp_path: Path, sent: int, code: int, send: Callable[[int, int], None]
 ) -> None:
+    """The first launch starts a Ray of its own, to which another one that is up makes no difference."""
     ledger = tmp_path / "ledger"
     options = (*TOY, "--N", "8,16", "--seeds", "2", "--no-speculate", "--option", "pause=0.4", "--option", f"ledger={ledger}")
     command = start(*options)
@@ -176,9 +179,9 @@ def test_a_signal_stops_gracefully_the_last_line_resumes_and_a_killed_worker_cos
     assert len(stored) >= 2
 
     ledger.unlink()
-    resumed = start(*resume.split("orchestrator.scaling ")[1].split())
+    resumed = join(*resume.split("orchestrator.scaling ")[1].split())
     assert wait_for_rows(resumed, tmp_path, len(stored) + 1), resumed.stdout + resumed.stderr
-    kill_a_worker(resumed)
+    kill_a_worker(shared_ray)
     assert resumed.wait() == 0, resumed.stdout + resumed.stderr
     assert "training the rest with 2 in parallel" in resumed.stdout
     assert "lost its worker" in resumed.stdout

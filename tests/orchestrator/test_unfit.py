@@ -124,7 +124,7 @@ echo '# edited' >> "$0"
 
 @pytest.mark.slow(20)
 def test_a_program_that_is_edited_ends_the_launch_and_the_same_command_continues_once_it_is_put_back(
-    start: Start, tmp_path: Path
+    start: Start, here: Start, tmp_path: Path
 ) -> None:
     file = tmp_path / "train.sh"
     file.write_text(EDITED)
@@ -136,7 +136,7 @@ def test_a_program_that_is_edited_ends_the_launch_and_the_same_command_continues
     assert [*read_rows(tmp_path)["status"]] == ["missed"], "the run that follows has not failed"
     (key,) = read_rows(tmp_path)["key"]
     file.write_text(EDITED)
-    command = start(*words)
+    command = here(*words)
     assert command.wait() == 1, command.stdout + command.stderr
     rows = read_rows(tmp_path)
     assert [*rows["status"]] == ["missed", "missed"]
