@@ -53,9 +53,9 @@ VERSIONS: Mapping[str, int] = {name: module.VERSION for name, module in _ALL.ite
 
 TASKS = (BUMPS, PENALTIES, ROTATION, PROBE, TOKENIZER, GENERATOR)
 """The tasks whose networks are measured."""
-MOST_N = {"kernel": 64, "probe": 96}
+MOST_N = {"kernel": 64, "probe": 96, "embeddings": 256}
 """The largest N of runs that a measure is taken of: `kernel` finds the singular values of N^2 x N^2 numbers, which beyond takes
-gigabytes and hours, and `probe` solves equations of about as many, in gigabytes."""
+gigabytes and hours, `probe` solves equations of about as many, in gigabytes, and `embeddings` has 2 N^3 numbers at once."""
 _LOADED: Mapping[str, type[Trained]] = {
     BUMPS: TrainedDecoder,
     PENALTIES: Trained,

@@ -39,8 +39,7 @@ from orchestrator.searches.axes import BUMPS
 
 FOUR = tuple(SETTINGS.values())
 PAPER_CUBIC = scaling.CLAIMS["bumps"]
-BESIDE = (FOUR[0], FOUR[-1])
-"""No penalty, and both."""
+NONE_AND_BOTH = (FOUR[0], FOUR[-1])
 OF_BANDS = ("setting", "seed", "key")
 OF_QUANTITY = ("quantity", "value", "array")
 LEAST_N = 16
@@ -84,14 +83,14 @@ def embeddings_are_bands(results: Results) -> Finding:
     """Bands and ranks of the embeddings of the box's coordinates, of decoders that have learned to draw without a penalty and
     with both."""
     measured = results.table.loc[results.table["measure"] == "embeddings", ["key", *OF_QUANTITY]]
-    found = regularization_answer(results, BESIDE, {*measured["key"]})
+    found = regularization_answer(results, NONE_AND_BOTH, {*measured["key"]})
     if found is None:
         return Finding(_of_bands(pd.DataFrame(columns=[*OF_BANDS, "learned", *OF_QUANTITY])), lacks=_lacking_penalties(results))
     answer = found.answer
     averaged = answer.averaged[[*OF_BANDS]].assign(learned=answer.averaged["id_mse"] / _blank(answer))
     table = averaged.merge(measured, on="key")
     conditions = _of_bands(table)
-    few = averaged["setting"].value_counts().reindex(BESIDE, fill_value=0).min() < LEAST_SEEDS
+    few = averaged["setting"].value_counts().reindex(NONE_AND_BOTH, fill_value=0).min() < LEAST_SEEDS
     lacks = of_penalties(next(iter(answer.rows.values()))) if few else UNMEASURED
     pictures = []
     if (table["quantity"] == "band").any():
@@ -105,7 +104,7 @@ def _of_bands(table: pd.DataFrame) -> list[Condition]:
         rows = table[(table["setting"] == setting) & (table["quantity"] == quantity)].dropna(subset=["value", column])
         return {int(seed): float(value) for seed, value in zip(rows["seed"], rows[column], strict=True)}
 
-    none, both = BESIDE
+    none, both = NONE_AND_BOTH
     return [
         *(
             Condition(f"ID MSE / that of a blank image, {told}", values(setting, "band_ood", "learned"), "<", LEARNED_SHARE)

@@ -96,6 +96,7 @@ def test_what_is_measured_of_which_run() -> None:
     penalties = {"task": "trainables.regularization:RegularizationTask", "decoder": "low-rank"}
     assert [measured(**penalties, holdout=held_out) for held_out in ("corner", "center")] == [["embeddings"]] * 2
     assert [measured(**penalties, holdout=held_out) for held_out in ("corner-box-1", "center-validation")] == [[], []]
+    assert [measured(**penalties, holdout="corner", N=N) for N in (256, 257)] == [["embeddings"], []]
     assert measured(task="trainables.rotation:RotationTask", holdout="arc") == ["rotation"]
     assert measured(task=TOKENIZER, holdout="train1") == ["tokens"]
     assert measured(task=GENERATOR, holdout="train1") == ["generated", "circuits"]
