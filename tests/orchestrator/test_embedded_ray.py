@@ -86,7 +86,7 @@ def test_what_a_killed_launch_leaves_goes_with_the_next(start: Start, tmp_path: 
 
 @pytest.mark.parametrize("part", ["raylet", pytest.param("gcs_server", marks=pytest.mark.deep)])
 def test_an_embedded_ray_is_out_of_reach_and_its_death_ends_the_launch_and_the_last_line_continues(
-    start: Start, here: Start, tmp_path: Path, place: Path, part: str
+    start: Start, tmp_path: Path, place: Path, part: str
 ) -> None:
     options = (*OPTIONS, "--N", "8", "--seeds", "3", "--option", "pause=1")
     command = start(*options)
@@ -103,7 +103,7 @@ def test_an_embedded_ray_is_out_of_reach_and_its_death_ends_the_launch_and_the_l
     assert "Traceback" not in command.stdout + command.stderr
     assert survivors(family) == []
     assert left(place) == []
-    again = here(*options)
+    again = start(*options)
     assert again.wait() == 0, again.stdout + again.stderr
     assert left(place) == []
 
