@@ -54,8 +54,8 @@ def regularization_helps(results: Results) -> Finding:
     """Errors of the four settings, seed by seed."""
     found = regularization_answer(results)
     averaged = found.answer.averaged if found else None
-    none, entropy, variance, both = (_errors(averaged, setting, "ood_mse") for setting in FOUR)
-    id_errors = [_errors(averaged, setting, "id_mse") for setting in FOUR]
+    none, entropy, variance, both = (_by_seed(averaged, setting, "ood_mse") for setting in FOUR)
+    id_errors = [_by_seed(averaged, setting, "id_mse") for setting in FOUR]
     lowest = paired(lambda without, *others: ratio(min(others), without), *id_errors)
     conditions = [
         Condition("OOD MSE, no penalty / entropy", paired(ratio, none, entropy), ">=", 1),
@@ -101,8 +101,7 @@ def embeddings_are_bands(results: Results) -> Finding:
 
 def _of_bands(table: pd.DataFrame) -> list[Condition]:
     def values(setting: str, quantity: str, column: str = "value") -> BySeed:
-        rows = table[(table["setting"] == setting) & (table["quantity"] == quantity)].dropna(subset=["value", column])
-        return {int(seed): float(value) for seed, value in zip(rows["seed"], rows[column], strict=True)}
+        return _by_seed(table[table["quantity"] == quantity].dropna(subset=["value", column]), setting, column)
 
     none, both = NONE_AND_BOTH
     return [
@@ -243,11 +242,12 @@ def _lacking_thresholds(found: Found[scaling.Answer], datasets: tuple[str, ...])
     return Lacks([], "some thresholds lie outside the numbers of images that were tried, or one of their runs failed")
 
 
-def _errors(averaged: pd.DataFrame | None, setting: str, error: str) -> BySeed:
-    if averaged is None:
+def _by_seed(table: pd.DataFrame | None, setting: str, column: str) -> BySeed:
+    """A column of the runs of a setting, by seed."""
+    if table is None:
         return {}
-    rows = averaged[averaged["setting"] == setting]
-    return {int(seed): float(value) for seed, value in zip(rows["seed"], rows[error], strict=True)}
+    rows = table[table["setting"] == setting]
+    return {int(seed): float(value) for seed, value in zip(rows["seed"], rows[column], strict=True)}
 
 
 def _slope(answer: scaling.Answer | None, *datasets: str) -> str:
