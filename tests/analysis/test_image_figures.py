@@ -195,6 +195,7 @@ def test_the_corner_is_the_block_of_the_box(encodings: pd.DataFrame) -> None:
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["y = 2", "y = 4", "y = 6"]
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("blank", [("bump",), ("ramp",), ("bump", "ramp")])
 @pytest.mark.parametrize("draw", [kernels.draw_kernels, kernels.draw_kernel_corner])
 def test_a_decoder_that_draws_the_same_everywhere_leaves_the_colours_of_others_alone(

@@ -101,6 +101,7 @@ def test_points_at_nothing_are_not_cut_by_the_axis() -> None:
     assert axes.get_ylim() == (-0.03, 1.05)
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_the_legend_of_bars_lies_within_the_figure(count: int) -> None:
     settings = [("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"), ("mar", "vae")][:count]

@@ -50,6 +50,7 @@ def parents_of(spec: RunSpec) -> dict[str, Parent]:
     return found
 
 
+@pytest.mark.slow(4)
 def test_only_a_new_run_of_a_tokenizer_looks_for_codes_and_one_that_is_loaded_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tokenizer_of(generator("smoke"))
     run = finished(spec)

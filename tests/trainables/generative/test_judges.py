@@ -107,6 +107,7 @@ def test_the_oracle_rejects_what_shows_no_composition() -> None:
     assert read_by_templates(SETTINGS, render(SETTINGS, 24, medium)).bits.tolist() == [[1, UNCLEAR, 1]]
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("faint", FACTORS)
 def test_checked_lessons_show_what_their_labels_say_of_a_faint_factor(faint: str) -> None:
     place, kind = FACTORS.index(faint), torch.arange(800) // 8 % len(KINDS)

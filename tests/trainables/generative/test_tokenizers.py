@@ -116,7 +116,8 @@ def plain_k_means(vectors: Tensor, K: int, generator: Generator) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("K", "count", "channels"), [(96, 36864, 12), (32, 18432, 48), (500, 2048, 8), (1024, 2048, 4), (7, 5, 3)]
+    ("K", "count", "channels"),
+    [pytest.param(96, 36864, 12, marks=pytest.mark.slow(2)), (32, 18432, 48), (500, 2048, 8), (1024, 2048, 4), (7, 5, 3)],
 )
 def test_usual_codebooks_start_as_they_always_did(K: int, count: int, channels: int) -> None:
     vectors = torch.randn(count, channels, generator=stream(0, "vectors"))
