@@ -296,17 +296,26 @@ def _no_control(dit: float, numbers: Mapping[str, float]) -> Found:
     return Found(None, told, numbers, frozenset({5}))
 
 
+NOTHING_TO_LOSE = f"told all, it ends under {LEAST_RISE}, so there is nothing to lose"
+
+
 def conditioning_decides(sides: Mapping[str, Side], judge: str) -> Found:
     full, both = (sides[name].final("level2", judge) for name in ("dit, full", "dit, both"))
-    told = f"level 2 {full:.2f} if all is told, {against(0.2, both, at_most)} with classes and dropout"
+    told = f"level 2 {against(LEAST_RISE, full)} if all is told, {against(0.2, both, at_most)} with classes and dropout"
     told += f", {against(0.4, full - both)} less"
-    return Found(at_least(0.4, full - both) and at_most(0.2, both), told, {"full": full, "both": both})
+    numbers = {"full": full, "both": both}
+    if _below(LEAST_RISE, full):
+        return Found(None, f"{told}; {NOTHING_TO_LOSE}", numbers)
+    return Found(at_least(0.4, full - both) and at_most(0.2, both), told, numbers)
 
 
 def dropout_hurts(sides: Mapping[str, Side], judge: str) -> Found:
     full, dropout = (sides[name].final("level2", judge) for name in ("dit, full", "dit, dropout"))
-    told = f"level 2 {full:.2f} if all is told, {dropout:.2f} with dropout, {against(0.3, full - dropout)} less"
-    return Found(at_least(0.3, full - dropout), told, {"full": full, "dropout": dropout})
+    told = f"level 2 {against(LEAST_RISE, full)} if all is told, {dropout:.2f} with dropout, {against(0.3, full - dropout)} less"
+    numbers = {"full": full, "dropout": dropout}
+    if _below(LEAST_RISE, full):
+        return Found(None, f"{told}; {NOTHING_TO_LOSE}", numbers)
+    return Found(at_least(0.3, full - dropout), told, numbers)
 
 
 def quantised_unstable(sides: Mapping[str, Side], judge: str) -> Found:
@@ -317,6 +326,8 @@ def quantised_unstable(sides: Mapping[str, Side], judge: str) -> Found:
     share, share_of_full = _compared(quantised, full)
     over, over_of_full = _compared(quantised_range, full_range)
     told = f"level 2 {share} over a range of {over} if classes are told, {share_of_full} over {over_of_full} if values are"
+    if _below(LEAST_RISE, full) and _below(LEAST_RISE, quantised):
+        return Found(None, f"{told}; both end under {LEAST_RISE}, so nothing is said of which is steadier", numbers)
     return Found(at_most(full, quantised) and _below(quantised_range, full_range), told, numbers)
 
 
@@ -458,21 +469,23 @@ CLAIMS: Mapping[str, Claim] = {
     "conditioning": Claim(
         6,
         "A model that is told classes in place of values, and not always all factors, does not compose.",
-        "Level 2 of DiT told classes with dropout at most 0.2, and by at least 0.4 lower than told all.",
+        "Level 2 of DiT told classes with dropout at most 0.2, and by at least 0.4 lower than told all. Nothing is said where "
+        f"that ends under {LEAST_RISE}.",
         "at most 0.2 with classes and dropout, and 0.4 less than if all is told",
         _told("full", "both"), CONDITIONING, "level2", conditioning_decides, "conditioning", LEAST_SEEN_TOLD_LESS,
     ),
     "dropout-hurts": Claim(
         7,
         "A model that is not always told all factors composes less.",
-        "Level 2 of DiT with dropout by at least 0.3 lower than told all.",
+        f"Level 2 of DiT with dropout by at least 0.3 lower than told all. Nothing is said where that ends under {LEAST_RISE}.",
         "0.3 less with dropout",
         _told("full", "dropout"), CONDITIONING, "level2", dropout_hurts, "conditioning", LEAST_SEEN_TOLD_LESS,
     ),
     "quantised-unstable": Claim(
         8,
         "How well a model composes that is told classes in place of values is a matter of luck.",
-        "Level 2 of DiT told classes at most that of one told values, and its range over equally many seeds larger.",
+        "Level 2 of DiT told classes at most that of one told values, and its range over equally many seeds larger. Nothing is "
+        f"said where both end under {LEAST_RISE}.",
         "no more, over a larger range, if classes are told",
         _told("full", "quantised"), CONDITIONING, "level2", quantised_unstable, "conditioning", LEAST_SEEN_TOLD_LESS,
     ),

@@ -53,9 +53,9 @@ def _cut_short(
 
 
 def _still_learned(row: Row) -> bool:
-    """Whether a run may pass with twice the steps: its accuracy had only begun to rise (BEGUN), or would reach the target if a
-    doubling of the steps added CAUTION times what the last one did. Means over a quarter of the points tell that. A flat
-    accuracy is no reason, however near the target it lies. False where no curve tells."""
+    """Whether a run may pass with twice the steps: its accuracy was still 0, or had only begun to rise (BEGUN), or would reach
+    the target if a doubling of the steps added CAUTION times what the last one did. Means over a quarter of the points tell
+    that. An accuracy that is flat above 0 is no reason, however near the target it lies. False where no curve tells."""
     accuracy: Sequence[float] = row.get("curve_accuracy", ())
     if len(accuracy) < 2 or row["accuracy"] is None:
         return False

@@ -79,7 +79,7 @@ def draw_striped(table: pd.DataFrame) -> Figure:
     colours = dict(zip(counts, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(counts))), strict=True))
     figure = Figure(figsize=(PAGE, 2.4 + LINE * math.ceil(len(counts) / ACROSS)), layout="constrained")
     names = {
-        "striped": f"share of units that are\nadditive to more than {STRIPED}",
+        "striped": f"share of active units that are\nadditive to more than {STRIPED}",
         "additive": "additive share of the\nvariance, median unit",
     }
     for axes, (quantity, name) in zip(figure.subplots(1, 2), names.items(), strict=True):

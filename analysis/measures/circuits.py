@@ -199,12 +199,12 @@ def head_changes(settings: ShapeSettings, model: nn.Module, inputs: Sequence[Fix
 def polysemanticity(changes: np.ndarray) -> np.ndarray:
     """How evenly each head of a block (H,) reacts to k factors, from its relative changes (H, k): with e those over their mean
     over the heads, ((sum e)^2 / sum e^2 - 1) / (k - 1). 0 for a head that reacts to one factor, 1 for one that reacts to all
-    alike; NaN for one that reacts to none."""
+    alike; NaN for one that reacts to none, and for the only one of its block, which is its own mean."""
     means = changes.mean(axis=0)
     e = np.divide(changes, means, out=np.zeros_like(changes), where=means > 0)
     squares = np.square(e).sum(axis=1)
     number = np.divide(np.square(e.sum(axis=1)), squares, out=np.full(len(e), np.nan), where=squares > 0)
-    return (number - 1) / (changes.shape[1] - 1)
+    return (number - 1) / (changes.shape[1] - 1) if len(changes) > 1 else np.full(1, np.nan)
 
 
 def unit_scores(model: nn.Module, one: Fixed) -> np.ndarray:

@@ -11,7 +11,7 @@ from analysis.geometry import cosine_factorization_of, factorization_of, forward
 from analysis.measures.quantity import Quantity
 from analysis.trained import TrainedDecoder
 
-VERSION = 2
+VERSION = 3
 LEAST_VOLUME = 1e-12
 """Added to volumes before the logarithm, as the authors did."""
 

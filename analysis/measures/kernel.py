@@ -92,8 +92,10 @@ def binary_kernel(centres: np.ndarray) -> np.ndarray:
 
 
 def agreement(K: np.ndarray, binary: np.ndarray, mask: np.ndarray) -> float:
-    """Correlation of K with the binary kernel (n, n) over the pairs of two different points of `mask` (n,)."""
-    return float(pearson(_pairs(K, mask), _pairs(binary, mask))[0])
+    """Correlation of K with the binary kernel (n, n) over the pairs of two different points of `mask` (n,); NaN if K is the same
+    for all of them, but for rounding."""
+    pairs = _pairs(K, mask)
+    return float(pearson(pairs, _pairs(binary, mask))[0]) if _varies(pairs) else math.nan
 
 
 def permuted_agreement(K: np.ndarray, binary: np.ndarray, mask: np.ndarray) -> float:
@@ -101,6 +103,8 @@ def permuted_agreement(K: np.ndarray, binary: np.ndarray, mask: np.ndarray) -> f
     rng = np.random.default_rng(0)
     points = np.flatnonzero(mask)
     pairs, everything = _pairs(K, mask), np.ones(len(points), dtype=bool)
+    if not _varies(pairs):
+        return math.nan
     shuffles = (rng.permutation(points) for _ in range(PERMUTATIONS))
     return float(np.mean([pearson(pairs, _pairs(binary[np.ix_(shuffle, shuffle)], everything))[0] for shuffle in shuffles]))
 
@@ -172,5 +176,11 @@ def radial_fit_r2(K: np.ndarray, N: int) -> float:
 
 
 def _r2(residual: float, K: np.ndarray) -> float:
-    """1 - residual / sum of squares about the mean; NaN if K is constant or NaN."""
-    return float(1 - residual / np.square(K - K.mean()).sum()) if np.ptp(K) > 0 else math.nan
+    """1 - residual / sum of squares about the mean; NaN if K is NaN, or constant but for rounding."""
+    return float(1 - residual / np.square(K - K.mean()).sum()) if _varies(K) else math.nan
+
+
+def _varies(K: np.ndarray) -> bool:
+    """Whether similarities differ by more than rounding: a cosine falls with the square of the difference of two images. False
+    where there are none, or NaN among them."""
+    return bool(K.size and np.ptp(K) > SAME**2 * np.abs(K).max())

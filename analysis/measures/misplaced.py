@@ -11,7 +11,7 @@ import numpy as np
 from analysis.measures.quantity import Quantity
 from analysis.trained import TrainedDecoder
 
-VERSION = 1
+VERSION = 2
 
 
 def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
@@ -21,7 +21,7 @@ def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
     - `aligned_ood`: the share of them whose brightest pixel is at the right x or at the right y, within the tolerance;
     - `aligned_chance`: the same of any other pixel, mean over them.
 
-    The last two are NaN where none is misplaced. An image without a bright pixel, such as a blank one, is none of them.
+    The last two are NaN where none is misplaced. An image without a brightest pixel, such as a blank one, is none of them.
     """
     N, inside = decoder.N, decoder.inside
     centres = decoder.centres.numpy()[inside]
@@ -32,7 +32,7 @@ def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
     columns, rows = (np.broadcast_to(near, (len(centres), N, N)) for near in (near_x[:, None, :], near_y[:, :, None]))
     right, aligned = (found.reshape(len(centres), -1) for found in (columns & rows, columns ^ rows))
     peak = np.arange(len(centres)), images.argmax(axis=1)
-    missed = (images[peak] > 0) & ~right[peak]
+    missed = (images[peak] > np.maximum(0, images.min(axis=1))) & ~right[peak]
     chance = aligned.sum(axis=1) / (~right).sum(axis=1)
     yield Quantity("missed_ood", float(missed.mean()))
     yield Quantity("aligned_ood", float(aligned[peak][missed].mean()) if missed.any() else math.nan)

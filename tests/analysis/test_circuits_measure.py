@@ -288,6 +288,7 @@ def test_polysemanticity_is_between_none_and_all() -> None:
     assert found[0] == 1
     assert np.isnan(found[1])
     assert np.isnan(polysemanticity(np.zeros((2, 3)))).all()
+    assert np.isnan(polysemanticity(np.array([[3.0, 0, 0]]))).all(), "one head is its own mean"
 
 
 def test_a_circuit_is_the_tenth_with_the_highest_scores() -> None:

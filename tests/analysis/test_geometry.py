@@ -141,6 +141,9 @@ def test_forward_mode_knows_maps_with_known_metrics() -> None:
     np.testing.assert_allclose(volume_of(product), 6)
     np.testing.assert_allclose(cylinder, np.broadcast_to(np.eye(2), (30, 2, 2)), atol=1e-12)
     np.testing.assert_allclose(volume_of(cylinder), 1)
+    with np.errstate(all="raise"):
+        line = forward_metric(lambda c: [(c @ torch.tensor([0.3, 0.7])).sin()[:, None] * torch.ones(5)], positions(30).float())
+    assert volume_of(line[0]).max() < 1e-6, "steps in float32 that are parallel span no area"
     np.testing.assert_allclose(sheet, np.broadcast_to([[25.0, -5.0], [-5.0, 9.0]], (30, 2, 2)))
     assert factorization_of(mixed) < 0.999
 

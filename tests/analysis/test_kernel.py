@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from analysis.measures.kernel import (
     GRAMS,
@@ -158,6 +159,15 @@ def test_a_decoder_that_draws_the_same_everywhere_has_no_kernel(height: float) -
     numbers = values(measure(found))
     assert len(numbers) == 27
     assert all(math.isnan(value) for name, value in numbers.items() if not name.endswith("truth_ood"))
+
+
+def test_one_image_that_is_only_brighter_or_darker_has_no_kernel_of_cosines() -> None:
+    """But for rounding all cosines are 1."""
+    found = values(measure(decoder(lambda code: code.sum(1)[:, None, None] * bump(torch.linspace(0.1, 0.9, 2 * N)[None]))))
+    fitted = ("agreement_id", "agreement_ood", "permuted_ood", "additive_r2", "product_r2", "radial_r2")
+    assert all(math.isnan(found[f"cosine_{name}"]) for name in fitted)
+    assert found["cosine_effective_rank"] == pytest.approx(1)
+    assert found["l2_radial_r2"] < 1
 
 
 def test_a_decoder_too_dark_to_overlap_has_no_overlap_kernel_alone() -> None:

@@ -37,8 +37,9 @@ def test_chance_is_the_share_of_other_pixels_that_are_aligned() -> None:
     assert found["aligned_chance"] == pytest.approx(sum(shares) / len(shares))
 
 
-def test_a_blank_image_misplaces_nothing() -> None:
-    found = values(measure(decoder(blank)))
+@pytest.mark.parametrize("height", [0.0, 0.3])
+def test_an_image_without_a_brightest_pixel_misplaces_nothing(height: float) -> None:
+    found = values(measure(decoder(lambda code: blank(code) + height)))
     assert found["missed_ood"] == 0
     assert math.isnan(found["aligned_ood"])
     assert math.isnan(found["aligned_chance"])

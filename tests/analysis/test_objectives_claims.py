@@ -247,6 +247,10 @@ def test_every_side_of_a_claim_has_to_draw_what_it_has_seen(family: str) -> None
         ("conditioning", {"full": 0.5, "both": 0.11}, FAIL, {"full": 0.5, "both": 0.11}),
         ("dropout-hurts", {"full": 0.8, "dropout": 0.5}, PASS, {"full": 0.8, "dropout": 0.5}),
         ("dropout-hurts", {"full": 0.8, "dropout": 0.51}, FAIL, {"full": 0.8, "dropout": 0.51}),
+        ("conditioning", {"full": 0.1, "both": 0.0}, FAIL, {"full": 0.1, "both": 0.0}),
+        ("conditioning", {"full": 0.09, "both": 0.0}, NOT_ENOUGH, {"full": 0.09, "both": 0.0}),
+        ("dropout-hurts", {"full": 0.1, "dropout": 0.0}, FAIL, {"full": 0.1, "dropout": 0.0}),
+        ("dropout-hurts", {"full": 0.09, "dropout": 0.0}, NOT_ENOUGH, {"full": 0.09, "dropout": 0.0}),
     ],
 )
 def test_the_claims_about_what_a_model_is_told(
@@ -269,6 +273,8 @@ def test_the_claims_about_what_a_model_is_told(
         ([0.8, 0.8, 0.9], [0.2, 0.9, 0.9], FAIL),  # less steady, but more
         ([0.5, 0.75, 0.75], [0.25, 0.75, 0.75], PASS),  # no more
         ([0.5, 0.75, 0.75], [0.5, 0.75, 0.75], FAIL),  # as steady
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.25], NOT_ENOUGH),  # nothing composes
+        ([0.0, 0.1, 0.1], [0.0, 0.0, 0.25], PASS),
     ],
 )
 def test_classes_are_told_less_well_than_values_if_seeds_differ_more(
