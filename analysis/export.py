@@ -168,9 +168,9 @@ def _write_csv(rows: Sequence[Row], file: Path) -> None:
     """
     import pandas as pd
 
-    from orchestrator.command.files import csv_bytes, write_files
+    from orchestrator.command.files import csv_bytes, whole_letters, write_files
 
-    lines = [_line(row) for row in rows]
+    lines = [{whole_letters(name): value for name, value in _line(row).items()} for row in rows]
     names = dict.fromkeys(name for name in SCHEMA.names if name in lines[0])
     more = sorted({name for line in lines for name in line} - names.keys())
     if len(names) + len(more) > MOST_COLUMNS:
@@ -186,22 +186,11 @@ def _line(row: Row) -> dict[str, Any]:
     line = {name: value for name, value in row.items() if name not in ("options", "measures", *CURVES)}
     for column in ("options", "measures"):
         line |= {f"{column}.{name}": value for name, value in row[column].items()}
-    return {_utf8(name): _cell(value) for name, value in line.items()}
+    return {name: json.dumps(value) if isinstance(value, list | dict) else value for name, value in line.items()}
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and abs(value) < 2**63
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list | dict):
-        return json.dumps(value)
-    return _utf8(value) if isinstance(value, str) else value
-
-
-def _utf8(text: str) -> str:
-    """Text as a file can hold it: JSON has halves of characters, and they are escaped."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 main = main_of(app, "python -m analysis.export")

@@ -311,7 +311,8 @@ def conditioning_decides(sides: Mapping[str, Side], judge: str) -> Found:
 
 def dropout_hurts(sides: Mapping[str, Side], judge: str) -> Found:
     full, dropout = (sides[name].final("level2", judge) for name in ("dit, full", "dit, dropout"))
-    told = f"level 2 {against(LEAST_RISE, full)} if all is told, {dropout:.2f} with dropout, {against(0.3, full - dropout)} less"
+    told = f"level 2 {against(LEAST_RISE, full)} if all is told, {dropout:.2f} with dropout"
+    told += f", {against(0.3, full - dropout)} less"
     numbers = {"full": full, "dropout": dropout}
     if _below(LEAST_RISE, full):
         return Found(None, f"{told}; {NOTHING_TO_LOSE}", numbers)

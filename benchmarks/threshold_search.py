@@ -338,7 +338,7 @@ def scale(workers: int, speculate: bool, studies: int) -> tuple[float, float]:
     return trainings / studies / len(plan), lasted / studies
 
 
-def lapsing(share: float, studies: int, most: int | None = None) -> tuple[Tally, float, float]:
+def lapsing(share: float, studies: int, most: int | None) -> tuple[Tally, float, float]:
     """Studies in which this share of the runs fails whatever its count; of thresholds over D*, the median, and the geometric
     mean."""
     plan = brackets(most=most)

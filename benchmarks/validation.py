@@ -73,10 +73,10 @@ def train(name: str, specs: Sequence[RunSpec], store: str, workers: int | None) 
     return row
 
 
-def correlation(found: np.ndarray, truth: np.ndarray, samples: int = 2000) -> tuple[float, float, float]:
+def correlation(found: np.ndarray, truth: np.ndarray) -> tuple[float, float, float]:
     """Spearman's, and its 95 % bootstrap interval."""
     dice = np.random.default_rng(0)
-    drawn = np.array([dice.integers(len(truth), size=len(truth)) for _ in range(samples)])
+    drawn = np.array([dice.integers(len(truth), size=len(truth)) for _ in range(2000)])
     ranks = [stats.rankdata(values[drawn], axis=1) for values in (found, truth)]
     apart = [each - each.mean(axis=1, keepdims=True) for each in ranks]
     with np.errstate(invalid="ignore"):  # a sample of one value alone has no correlation

@@ -122,6 +122,12 @@ def no_ray_here() -> Iterator[None]:
         ray.shutdown()  # type: ignore[union-attr]
 
 
+@pytest.fixture
+def quick_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle is said to read all real pictures right, and none is rendered to see that."""
+    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+
+
 def environment_of(home: Path, **given: str) -> dict[str, str]:
     """That of a user whose home is this folder, who has set what is given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}

@@ -49,7 +49,7 @@ def label_decades(axis: Axis, whole: bool = False) -> None:
     (axis.axes.set_xlim if isinstance(axis, XAxis) else axis.axes.set_ylim)(low, high)
 
 
-def label_zero_and_decades(axis: Axis, low: float, high: float, whole: bool = False) -> None:
+def label_zero_and_decades(axis: Axis, low: float, high: float, whole: bool) -> None:
     """The same of an axis that is linear from zero to a value and logarithmic from there to another one."""
     _label(axis, np.array([0.0, *_logarithmic_ticks(low, high, whole)]), whole)
 

@@ -92,8 +92,8 @@ def binary_kernel(centres: np.ndarray) -> np.ndarray:
 
 
 def agreement(K: np.ndarray, binary: np.ndarray, mask: np.ndarray) -> float:
-    """Correlation of K with the binary kernel (n, n) over the pairs of two different points of `mask` (n,); NaN if K is the same
-    for all of them, but for rounding."""
+    """Correlation of K with the binary kernel (n, n) over the pairs of two different points of `mask` (n,); NaN if K is the
+    same for all of them, but for rounding."""
     pairs = _pairs(K, mask)
     return float(pearson(pairs, _pairs(binary, mask))[0]) if _varies(pairs) else math.nan
 

@@ -153,7 +153,7 @@ def stripes_scale_linearly(results: Results) -> Finding:
     if finding.verdict == NOT_ENOUGH or (fewer_images.enough and not fewer_images.met):
         return finding
     at_least, at_most, of_bumps_alone, steeper, _ = conditions
-    if _is_too_low(answer, "bumps") and not (of_bumps_alone.met and steeper.met):
+    if _is_too_low(answer) and not (of_bumps_alone.met and steeper.met):
         return _undecided(finding, MORE_THAN_LAW)
     bounds = {"stripes+bumps": {at_least.bound, at_most.bound}, "bumps": {of_bumps_alone.bound}}
     wide = [dataset for dataset, fit in fits.items() if dataset in few and _is_open(fit, bounds[dataset])]
@@ -176,17 +176,17 @@ def bumps_scale_cubically(results: Results) -> Finding:
     finding = _scaling_finding([*conditions, width], found, ("bumps",), draws=False)
     if answer is None or fit is None:
         return finding
-    if upper < PAPER_CUBIC and _is_too_low(answer, "bumps"):
+    if upper < PAPER_CUBIC and _is_too_low(answer):
         return _undecided(finding, MORE_THAN_LAW)
     return finding if verdict(conditions) != REPRODUCED or width.met else _too_wide(finding, fit)
 
 
-def _is_too_low(answer: scaling.Answer | None, dataset: str) -> bool:
-    """Whether the law of a data set leaves out grid sizes that need more than it has."""
-    fit = None if answer is None else answer.fits.get(dataset)
+def _is_too_low(answer: scaling.Answer | None) -> bool:
+    """Whether the law of bumps alone leaves out grid sizes that need more than it has."""
+    fit = None if answer is None else answer.fits.get("bumps")
     if answer is None or fit is None:
         return False
-    return len(above(answer.known[answer.known["dataset"] == dataset], fit, answer.axes)) > 0
+    return len(above(answer.known[answer.known["dataset"] == "bumps"], fit, answer.axes)) > 0
 
 
 def _width(fit: PowerLaw) -> float:

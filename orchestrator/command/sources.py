@@ -38,7 +38,7 @@ def source_of(task: Task) -> str:
 
 
 def made_by_former_version(
-    path: str, task: Task, rows: Iterable[Row], store: ResultStore, asked: Iterable[RunSpec] = ()
+    path: str, task: Task, rows: Iterable[Row], store: ResultStore, asked: Iterable[RunSpec]
 ) -> str | None:
     """What is to be said if the store has runs of a task that do not count, as it or the training had another version.
 

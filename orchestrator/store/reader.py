@@ -192,7 +192,7 @@ class Reader:
     def _forget(
         self,
         described: Sequence[tuple[str, Sequence[Row]]],
-        better: Collection[str] = (),
+        better: Collection[str],
         retried: Collection[str] = (),
         later: Mapping[str, datetime] | None = None,
     ) -> dict[str, str]:

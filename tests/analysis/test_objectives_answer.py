@@ -43,13 +43,9 @@ from trainables.generative.oracle import UNCLEAR
 from trainables.generative.shapes import COMPOSITIONS, bits_of, level_of_each
 from trainables.spec import RunSpec
 
+pytestmark = pytest.mark.usefixtures("quick_oracle")
 NAN = math.nan
 ORACLE_READS = generators.oracle_reads
-
-
-@pytest.fixture(autouse=True)
-def quick_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
 
 
 def run_of(spec: RunSpec = DIT, **about: Any) -> Run:

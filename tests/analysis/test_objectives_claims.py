@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from analysis import generators
 from analysis.generator_claims import CLAIMS, Side
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.generators import Peak
@@ -34,14 +33,10 @@ from tests.analysis.made_objectives import (
 )
 from trainables.spec import RunSpec
 
+pytestmark = pytest.mark.usefixtures("quick_oracle")
 MASKED = {"dit": 0.6, "maskgit": 0.1, "givt": 0.4, "mar": 0.4}
 """Shares at level 2 that just pass."""
 NAN = math.nan
-
-
-@pytest.fixture(autouse=True)
-def quick_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from analysis import generators
 from analysis.figures.objectives import LEVEL_COLOURS, draw_curves, draw_levels
 from analysis.files import write_generators
 from analysis.generators import MEASURE
@@ -30,12 +29,8 @@ from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.tiers import CHOOSING
 from trainables.spec import RunSpec
 
+pytestmark = pytest.mark.usefixtures("quick_oracle")
 RISING = [0.1 * look for look in range(LOOKS)]
-
-
-@pytest.fixture(autouse=True)
-def quick_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
 
 
 @pytest.fixture

@@ -285,10 +285,8 @@ def test_a_store_without_generators_has_what_they_cost_and_none_of_their_claims(
 
 
 @pytest.mark.slow(10)
-def test_generators_bring_their_claims_and_their_figures_and_change_no_other_claim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+@pytest.mark.usefixtures("quick_oracle")
+def test_generators_bring_their_claims_and_their_figures_and_change_no_other_claim(tmp_path: Path) -> None:
     results = generative()
     pairs = results.table["quantity"].str.startswith("unseen_pairs")
     results = Results(results.runs, results.table.assign(value=results.table["value"].where(~pairs, 0.1)))
@@ -323,9 +321,9 @@ def test_generators_bring_their_claims_and_their_figures_and_change_no_other_cla
 
 
 @pytest.mark.slow(5)
-def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("quick_oracle")
+def test_verdicts_on_generators_stand_on_the_page() -> None:
     """Level 2 comes slowly on a vae, at once on codes, and not at all with a categorical loss, which also loses level 1."""
-    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
     ramp, step = [look / 10 for look in range(8)] + [0.75, 0.75], [0.0] * 6 + [0.8] * 4
     forgets = {"level1": [0.5, 0.9, 0.9, *[0.5] * 7], "level2": 0.1}
     shares = {"dropout": 0.3, "both": 0.1, "quantised": 0.5, "quantised_1": 0.2}
@@ -401,8 +399,8 @@ def found_of(claim: str, rows: list[dict[str, Any]], unseen: float = 0.1) -> Fin
     return judged(claim, {}, Results([*runs.values()], table_of(measured)))
 
 
+@pytest.mark.usefixtures("quick_oracle")
 def test_figures_beside_a_claim_are_of_the_runs_that_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
     drawn: list[set[str]] = []
 
     def of_keys(claim: str, keys: set[str], *_: Any) -> list[Picture]:
@@ -426,10 +424,8 @@ def test_figures_beside_a_claim_are_of_the_runs_that_it_counts(monkeypatch: pyte
     assert (none.seen, [one.alt for one in none.pictures]) == ("no composition is of level 2 in this split", ["pictures"])
 
 
-def test_a_claim_that_depends_on_settings_is_told_everywhere(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+@pytest.mark.usefixtures("quick_oracle")
+def test_a_claim_that_depends_on_settings_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     [claim] = (one for one in GENERATIVE_CLAIMS if one.id == "continuous-beats-categorical")
     wide = [
         generator_row(spec_of(family, "vq", seed, width=64), level2=0.9) for family in ("dit", "maskgit") for seed in range(3)
@@ -472,8 +468,8 @@ def drawing(dit: float, maskgit: float, seeds: int = 3, **about: Any) -> list[di
     ]  # fmt: skip
 
 
-def test_seeds_are_those_that_the_verdict_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+@pytest.mark.usefixtures("quick_oracle")
+def test_seeds_are_those_that_the_verdict_rests_on() -> None:
     of_others = [generator_row(spec_of("dit", "vq", seed, width=64)) for seed in range(7)]
     found = found_of("continuous-beats-categorical", [*drawing(0.9, 0.1, seeds=4), *of_others])
     assert (found.verdict, found.seeds) == ("reproduced", 4)
@@ -491,10 +487,8 @@ def test_seeds_are_those_that_the_verdict_rests_on(monkeypatch: pytest.MonkeyPat
         ({"dit": 0.9, "oracle2": 0.2}, 0.1, "the judges agree on 30% of the pictures, under 95%, and differ: "),
     ],
 )
-def test_no_command_trains_what_is_there(
-    about: dict[str, Any], unseen: float, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+@pytest.mark.usefixtures("quick_oracle")
+def test_no_command_trains_what_is_there(about: dict[str, Any], unseen: float, why: str) -> None:
     [claim] = (one for one in GENERATIVE_CLAIMS if one.id == "continuous-beats-categorical")
     report = pages.Report([], 1, 1.0, "a store")
     finding = found_of(claim.id, drawing(maskgit=0.1, **about), unseen)
@@ -506,8 +500,8 @@ def test_no_command_trains_what_is_there(
     assert few[1] == ["python -m orchestrator.objectives --store 'a store' --dry-run"]
 
 
-def test_runs_that_a_gate_keeps_out_are_told_and_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+@pytest.mark.usefixtures("quick_oracle")
+def test_runs_that_a_gate_keeps_out_are_told_and_not_drawn() -> None:
     [claim] = (one for one in GENERATIVE_CLAIMS if one.id == "continuous-beats-categorical")
     found = {unseen: found_of(claim.id, drawing(0.9, 0.1), unseen) for unseen in (0.1, 0.3)}
     assert {unseen: (one.speaks, one.unmet) for unseen, one in found.items()} == {0.1: (True, []), 0.3: (False, [3])}

@@ -87,7 +87,7 @@ def test_a_record_comes_back_from_its_file(tmp_path: Path) -> None:
     assert "| ModularAddition | 11 | 1 | 0 | 0 | 0 |" in stopping.table([stopping.replay(found) for found in trained])
 
 
-def test_collecting_ends_with_so_many_that_fail(tmp_path: Path) -> None:
+def test_collecting_ends_with_so_many_that_fail() -> None:
     runs = [("quick", spec_of("ModularAddition", count, max_steps=20)) for count in (30, 31, 32)]
     assert len(hard_curves.collect(runs, None, failing=2)) == 2
 

@@ -10,6 +10,7 @@ import pytest
 from places import BucketPlace, FolderPlace, Place, Server, child
 
 import orchestrator.store.leases as leases_module
+import orchestrator.store.register as register_module
 import orchestrator.store.remote as remote_module
 import orchestrator.store.turns as turns_module
 
@@ -48,3 +49,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "folder":
         return FolderPlace(tmp_path / "s")
     return BucketPlace(request.getfixturevalue("server"), request.getfixturevalue("uri"))
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 10 rows, in the index as soon as two are full."""
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)

@@ -226,7 +226,7 @@ def test_categories_do_not_foretell_each_other_and_stay_in_their_order() -> None
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("word", "least width")
 
 
-def results_table(thresholds: dict[int, tuple[float, float, str]], least: str = "depth") -> pd.DataFrame:
+def results_table(thresholds: dict[int, tuple[float, float, str]]) -> pd.DataFrame:
     """`lower`, `upper` and verdict of each N, the same for three seeds."""
     return pd.DataFrame(
         {"decoder": "cnn", "dataset": "d", "N": N, "seed": seed, "threshold": upper, "total_images": upper, "lower": lower,

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from analysis import generators
 from orchestrator import conditioning, jepa, objectives
 from orchestrator import generators as of_generators
 from orchestrator.command.cli import App, run
@@ -115,8 +114,8 @@ def test_its_options_are_those_of_the_objectives_study_and_three_more() -> None:
 
 
 @pytest.mark.slow(2)
+@pytest.mark.usefixtures("quick_oracle")
 def test_it_says_what_follows_for_its_own_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     study = study_of(conditioning.app, f"--tier smoke --tokenizers vae --store {tmp_path}", monkeypatch)
     level2 = {"full": 0.9, "dropout": 0.7, "quantised": 0.8, "both": 0.1}
     rows = Rows([generator_row(spec, level2=level2[str(spec.value("conditioning"))]) for spec in study.specs])

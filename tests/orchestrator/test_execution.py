@@ -1515,7 +1515,7 @@ def test_the_first_runs_of_a_shape_on_a_gpu_train_together(store: ResultStore) -
     assert execution.packs.largest == 1
 
 
-def test_runs_that_differ_in_what_a_task_calls_packable_have_one_shape(store: ResultStore) -> None:
+def test_runs_that_differ_in_what_a_task_calls_packable_have_one_shape() -> None:
     spec = RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=9, seed=0,
                    options=tuple(BumpTask.defaults.items()))  # fmt: skip
     packs = PackSizes(BumpTask())

@@ -22,19 +22,12 @@ from spoil import replaced
 from store_child import row
 
 import orchestrator.store.index as index_module
-import orchestrator.store.register as register_module
 from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.artifacts import PACK_SIZES
 from orchestrator.store.index import Index
 from orchestrator.store.parts import MOST_BYTES, parquet_bytes, read_file, unpack
 
 PARTS = b"orchestrator.parts"
-
-
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
 
 
 @cache

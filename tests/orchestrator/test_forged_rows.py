@@ -172,11 +172,10 @@ def test_a_threshold_is_not_moved_by_counts_that_were_changed(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["aaa.parquet", "zzz.parquet"])
 @pytest.mark.parametrize("indexed", [False, True])
 def test_a_forged_row_does_not_displace_the_true_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, indexed: bool
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, indexed: bool
 ) -> None:
     if indexed:
-        monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
-        monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
+        request.getfixturevalue("small_parts")
     with ResultStore(tmp_path) as store:
         for i in range(25):
             store.append([row(i)])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis import generators
 from orchestrator import jepa, objectives
 from orchestrator.searches import Rows
 from orchestrator.store import MeasureTable
@@ -99,8 +98,8 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     check_refusal(jepa.app, words.split(), hint, tmp_path, capsys)
 
 
+@pytest.mark.usefixtures("quick_oracle")
 def test_what_was_measured_of_networks_completes_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     study = study_of(jepa.app, f"--tier smoke --option depth=4 --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
     helped = {0.0: 0.1, 0.6: 0.5}
     found = [generator_row(s, level2=0.9 if s.decoder == "dit" else helped[value_of(s, "jepa")]) for s in study.specs]

@@ -16,7 +16,6 @@ import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from analysis import generators
 from analysis.remake import search_of
 from analysis.report.page import Report
 from analysis.report.studies import studies_of
@@ -38,6 +37,9 @@ from tests.orchestrator.test_grid_studies import WHERE
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.tiers import TIERS
 from trainables.needs import Tasks
+
+SMALL = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
+         "tokenizer_steps=20")  # fmt: skip
 
 
 def study_of(words: str, monkeypatch: pytest.MonkeyPatch) -> GeneratorStudy:
@@ -277,8 +279,8 @@ def test_the_set_of_options_is_frozen() -> None:
     }
 
 
+@pytest.mark.usefixtures("quick_oracle")
 def test_the_table_shows_what_runs_draw_as_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     monkeypatch.setenv("PATH", "/nowhere")
     study = study_of(f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
     dit, maskgit = study.specs[1], study.specs[2]
@@ -310,8 +312,8 @@ def test_the_table_shows_what_runs_draw_as_they_go(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow(2)
+@pytest.mark.usefixtures("quick_oracle")
 def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     study = study_of(f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
     found = [generator_row(spec, level2=0.1 if spec.decoder == "maskgit" else 0.9) for spec in study.specs]
     rows = Rows([*found, *(parent for spec in study.specs for parent in parent_rows(spec))])
@@ -347,8 +349,8 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
     assert own["continuous-beats-categorical"] == told_of, "the pictures that it has seen are fewer"
 
 
+@pytest.mark.usefixtures("quick_oracle")
 def test_the_table_does_not_wait_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     asked: list[str] = []
     monkeypatch.setattr(MeasureTable, "rows", lambda *_: asked.append("read") or [])
     monkeypatch.setattr(MeasureTable, "close", lambda _: asked.append("closed"))
@@ -365,8 +367,8 @@ def test_the_table_does_not_wait_for_the_store(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow(2)
+@pytest.mark.usefixtures("quick_oracle")
 def test_a_seed_whose_tokenizer_misses_its_gate_is_replaced_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     study = study_of(f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
     rows = Rows()
     while asked := study.search.propose(rows, 1):
@@ -430,8 +432,8 @@ def missed_tokenizers(study: GeneratorStudy, *seeds: int) -> list[dict[str, Any]
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick_oracle")
 def test_what_is_told_is_of_the_study_and_not_of_others_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     other = study_of("--tier smoke --families maskgit --tokenizers vq --codes 8 --no-gates", monkeypatch)
     own = study_of("--tier smoke --families maskgit --tokenizers vq", monkeypatch)
     foreign = [*map(generator_row, other.specs), *missed_tokenizers(other, 0, 1, 2)]
@@ -476,18 +478,14 @@ def test_a_question_with_impossible_spares_is_refused(spares: Any, monkeypatch: 
         search_of(dataclasses.replace(question, settings={**question.settings, "spares": spares}), None, [])
 
 
-@pytest.mark.slow(35)
-def test_small_studies_train_the_chain_and_train_nothing_twice(here: Callable[..., Command], tmp_path: Path) -> None:
-    arguments = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
-                 "tokenizer_steps=20")  # fmt: skip
-    first = here(*arguments, "--json", study="objectives")
+def check_chain(first: Command, tmp_path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
+    """The answer and the rows of a study of three generators with what they need."""
     assert first.wait() == 0, first.stderr
     answer = json.loads(first.stdout)
     assert [(one["family"], one["tokenizer"], one["status"]) for one in answer["runs"]] == [
         ("dit", "vae", "finished"), ("dit", "vq", "finished"), ("maskgit", "vq", "finished"),
     ]  # fmt: skip
     assert {one["verdict"] for one in answer["verdicts"]} == {"not enough"}
-    assert all(0 <= one["seen_both"] <= 1 and one["gate_1"] == "not met" for one in answer["runs"])
     rows = read_rows(tmp_path)
     assert sorted(task.rpartition(":")[2] for task in rows["task"]) == [
         *["GeneratorTask"] * 3, "ProbeTask", *["TokenizerTask"] * 2,
@@ -496,7 +494,15 @@ def test_small_studies_train_the_chain_and_train_nothing_twice(here: Callable[..
     out = tmp_path / "results" / "objectives"
     assert len(pd.read_csv(out / "objectives.csv")) == 3
     assert (out / "objectives-curves.png").stat().st_size > 10_000
-    told = here(*arguments, "--conditionings", "full,dropout,both", "--json", study="conditioning")
+    assert (out / "objectives-levels.png").stat().st_size > 10_000
+    return answer, rows
+
+
+@pytest.mark.slow(35)
+def test_small_studies_train_the_chain_and_train_nothing_twice(here: Callable[..., Command], tmp_path: Path) -> None:
+    answer, _ = check_chain(here(*SMALL, "--json", study="objectives"), tmp_path)
+    assert all(0 <= one["seen_both"] <= 1 and one["gate_1"] == "not met" for one in answer["runs"])
+    told = here(*SMALL, "--conditionings", "full,dropout,both", "--json", study="conditioning")
     assert told.wait() == 0, told.stderr
     answer = json.loads(told.stdout)
     assert [(one["conditioning"], one["status"]) for one in answer["runs"]] == [

@@ -90,7 +90,7 @@ def test_every_study_says_its_question(command: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow(1)
-def test_a_launch_stores_what_it_was_asked_and_the_same_one_again_replaces_it(ask: Ask, tmp_path: Path) -> None:
+def test_a_launch_stores_what_it_was_asked_and_the_same_one_again_replaces_it(ask: Ask) -> None:
     assert ask(*TOY) == 1  # as nothing was trained
     [name] = files()
     [question] = stored()

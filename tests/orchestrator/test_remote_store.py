@@ -31,7 +31,6 @@ from store_child import row
 from test_store import counts
 
 import orchestrator.store.leases as leases_module
-import orchestrator.store.register as register_module
 import orchestrator.store.remote as remote_module
 import orchestrator.store.turns as turns_module
 from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError
@@ -113,9 +112,8 @@ def test_who_reads_a_part_while_it_is_extended_reads_on(server: Server, uri: str
     assert sorted(plain_keys(uri)) == keys(range(5))
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_parts_fill_and_many_rows_go_to_parts_of_their_own(server: Server, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
     monkeypatch.setattr(remote_module, "WHOLE", 20_000)
     with ResultStore(uri) as store:
         for i in range(25):
@@ -562,7 +560,7 @@ def test_parts_copied_in_from_another_store_are_merged_without_doubles(
     assert names(server, uri, "launches") == []
 
 
-def test_a_newer_schema_is_refused_and_an_older_one_extended(server: Server, uri: str, tmp_path: Path) -> None:
+def test_a_newer_schema_is_refused_and_an_older_one_extended(server: Server, uri: str) -> None:
     with ResultStore(uri) as store:
         store.append([row(1)])
     (part,) = names(server, uri)

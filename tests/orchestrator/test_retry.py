@@ -170,15 +170,17 @@ def test_a_reader_hears_of_a_full_part_that_was_rid_of_a_row_after_its_better_on
         assert len(reading.rows()) == 5
 
 
-def test_a_launch_at_work_hears_of_an_indexed_part_that_lost_a_row_and_got_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_launch_at_work_hears_of_a_part_that_lost_a_row_and_got_others(
+    indexed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 10)
+    if indexed:
+        monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 10)
     with ResultStore(tmp_path) as store:
         store.append([row(i, **(failed("a") if i == 7 else {})) for i in range(10)])
     with ResultStore(tmp_path) as at_work:
-        assert len(at_work._register.index.parts) == 1
+        assert len(at_work._register.index.parts) == indexed
         for came in ([row(7, **failed("b"), finished_at=LATE)], [row(7), row(60)]):
             with ResultStore(tmp_path) as other:
                 other.retry_failed()
@@ -295,21 +297,6 @@ def test_a_launch_at_work_hears_of_a_run_that_failed_again(own_part: bool, tmp_p
         retrying.append([row(1, finished_at=LATE, **failed("b"))])
         assert [found["error"] for found in usual.refresh()] == ["b"]
         assert row(1)["key"] in usual, "it need not be tried once more"
-
-
-def test_a_launch_at_work_hears_of_a_part_that_lost_a_row_and_got_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
-    with ResultStore(tmp_path) as store:
-        store.append([row(i, **(failed("a") if i == 7 else {})) for i in range(10)])
-    with ResultStore(tmp_path) as at_work:
-        for came in ([row(7, **failed("b"), finished_at=LATE)], [row(7), row(60)]):
-            with ResultStore(tmp_path) as other:
-                other.retry_failed()
-                other.append(came)
-        assert [(found["data_count"], found["status"]) for found in at_work.refresh()] == [(7, "passed"), (60, "passed")]
-        assert at_work.append([row(60)]) == [], "it would be in two files"
 
 
 def test_a_run_that_failed_just_now_is_tried_again_though_its_row_is_still_news(tmp_path: Path) -> None:

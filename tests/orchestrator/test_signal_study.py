@@ -40,6 +40,7 @@ from trainables.needs import Tasks
 from trainables.settings import value_of
 from trainables.spec import RunSpec
 
+pytestmark = pytest.mark.usefixtures("quick_oracle")
 SHORT = "--tier smoke --precision float32"
 FRESH = "level2_fresh"
 NEEDED = {"shape": 0.5, "size": 0.2, "colour": 0.1}
@@ -74,11 +75,6 @@ def answered(study: signal.SignalStudy, make: Callable[[RunSpec], list[Row]] = m
         for row in make(asked[0]):
             rows.add(row)
     return rows
-
-
-@pytest.fixture(autouse=True)
-def oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
 
 
 def test_every_factor_and_seed_has_a_search_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

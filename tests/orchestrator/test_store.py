@@ -744,13 +744,6 @@ def test_pack_sizes_of_a_file_that_is_far_too_large_are_not_read(tmp_path: Path,
         assert store.load_pack_sizes() == {}
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of 10 rows, in the index as soon as two are full."""
-    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
-
-
 def fill(location: str | Path, rows: range) -> None:
     """Append these rows, five at a time."""
     with ResultStore(location) as store:

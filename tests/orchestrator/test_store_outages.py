@@ -262,7 +262,7 @@ def test_a_claim_made_again_does_not_fall_to_a_removal_that_takes_effect_late(
             assert other.claim("k") is False
 
 
-def test_what_is_read_is_whole_or_an_error(server: Server, uri: str, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_is_whole_or_an_error(uri: str, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
     remote, data = Remote(uri), bytes(range(256)) * 40_000
     remote.put("w/small", data[:1000])
     assert len(data) > remote_module.WHOLE
@@ -283,7 +283,7 @@ def test_what_is_read_is_whole_or_an_error(server: Server, uri: str, faulty: Fau
     assert remote.get("none") is None
 
 
-def test_a_removal_or_a_renaming_that_is_done_and_denied_is_done(server: Server, uri: str, faulty: FaultyS3) -> None:
+def test_a_removal_or_a_renaming_that_is_done_and_denied_is_done(uri: str, faulty: FaultyS3) -> None:
     remote = Remote(uri)
     for name in ("a", "b"):
         remote.put(f"w/{name}", name.encode())

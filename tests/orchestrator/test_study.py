@@ -126,7 +126,7 @@ def test_kills_of_a_study_of_widths_change_nothing(here: Start, tmp_path: Path) 
     assert len(starts) <= len(rows) + 2, "only the runs under the kill are trained again"
 
 
-def test_the_accuracy_to_reach_may_be_what_thresholds_are_searched_along(here: Start, tmp_path: Path) -> None:
+def test_the_accuracy_to_reach_may_be_what_thresholds_are_searched_along(here: Start) -> None:
     options = (*TOY, "--N", "8", "--seeds", "1", "--along", "target=0.5,0.9")
     shown = here(*options)
     assert shown.wait() == 0, shown.stdout + shown.stderr
@@ -281,7 +281,7 @@ def test_two_launches_share_one_store(here: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_a_users_own_task_takes_part(join: Start, tmp_path: Path) -> None:
+def test_a_users_own_task_takes_part(join: Start) -> None:
     options = ("--task", "examples.own_task:Chords", "--N", "8,16", "--decoder", "linear", "--lr", "0.01", "--seeds", "2")
     command = join(*options, "--json")
     assert command.wait() == 0, command.stdout + command.stderr

@@ -1471,7 +1471,7 @@ def test_files_and_figures_are_there_for_whatever_is_known(tmp_path: Path) -> No
 
 
 @pytest.mark.slow(2)
-def test_words_that_look_like_ranges_or_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
+def test_words_that_look_like_ranges_or_formulas_are_drawn_as_they_are() -> None:
     words = ("--program", "echo {lr} {kind} {seed} {data_count}", "--counts", "1..9", "--vary", "kind=../a.csv")
     searched = "lr=0.1..1:log,kind=../a.csv|1..2|$x^$|c_$1$"
     study = made_by(*words, "--objective", "accuracy", "--search", searched, "--trials", "6")
@@ -1489,7 +1489,7 @@ def test_every_setting_of_a_decoder_has_a_panel() -> None:
     assert len(SEARCHES["decoder"]) + len(WEIGHTS) <= MOST_PANELS
 
 
-def test_the_question_tells_the_runs_of_the_search_from_others(tmp_path: Path) -> None:
+def test_the_question_tells_the_runs_of_the_search_from_others() -> None:
     study = made_by(*CHOOSY, "--search", "lr=1e-3..1:log,decoder=linear|mlp", "--trials", "6")
     rows = list(walk(study.search))
     question = type(study.question).of(study.question.to_bytes(), study.question.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import io
 import os
 from collections.abc import Callable, Sequence
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from tests.trainables.test_packing import PACKS, bumps, distance, images_last, low_rank
+from tests.trainables.test_training_loop import resumed
 from trainables.bumps import BumpTask
 from trainables.regularization import RegularizationTask
 from trainables.spec import RunSpec
@@ -133,15 +133,11 @@ def test_a_checkpoint_goes_on_on_the_other_device(first: str, then: str) -> None
         begun.train_step()
         if begun.look_is_due:
             begun.answer(begun.look())
-    saved = io.BytesIO()
-    torch.save(begun.state_dict(), saved)
-    saved.seek(0)
-    resumed = Training(spec, task, then)
-    resumed.load_state_dict(torch.load(saved, weights_only=True, map_location=then))
-    resumed.advance()
+    ended = resumed(begun, then)
+    ended.advance()
     whole.advance()
-    assert resumed.result().steps == 80
-    assert distance(resumed, whole) < 1e-3
+    assert ended.result().steps == 80
+    assert distance(ended, whole) < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.trainables.test_training_loop import check_suspended
 from trainables.bumps import grid_centres
 from trainables.regularization import BOXES, REGIONS, VALIDATION, DecoderTask, RegularizationTask, box_range, regions, split_of
 from trainables.settings import spec_fields
@@ -208,22 +208,7 @@ def test_the_penalty_is_trained_with_but_not_reported(name: str) -> None:
 
 @pytest.mark.slow(2)
 def test_suspended_and_resumed_equals_uninterrupted_to_the_bit() -> None:
-    run = spec(max_steps=70, schedule="cosine", holdout="corner-validation")
-    whole, result = trained(run)
-    training = Training(run, TASK)
-    cuts = 0
-    while not training.advance(seconds=0):
-        cuts += 1
-        if cuts % 9 == 0:
-            file = io.BytesIO()
-            torch.save(training.state_dict(), file)
-            file.seek(0)
-            training = Training(run, TASK)
-            training.load_state_dict(torch.load(file, weights_only=True))
-    assert cuts == 69
-    for a, b in zip(whole.model.parameters(), training.model.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert training.result() == result
+    check_suspended(spec(max_steps=70, schedule="cosine", holdout="corner-validation"), TASK)
 
 
 def test_a_decoder_that_is_searched_is_the_published_one_until_told_otherwise() -> None:

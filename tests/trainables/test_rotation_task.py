@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import tracemalloc
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.trainables.test_training_loop import resumed
 from trainables.rotation import RotationCNN, RotationTask, image_of, image_option, rotated
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
@@ -167,13 +167,10 @@ def test_a_run_cut_in_two_ends_in_the_same_bits_batch_statistics_included() -> N
     whole.advance()
     for _ in range(23):
         cut.train_step()
-    file = io.BytesIO()
-    torch.save(cut.state_dict(), file)
-    resumed = Training(run, TASK)
-    resumed.load_state_dict(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
-    resumed.advance()
+    ended = resumed(cut)
+    ended.advance()
     for name, value in whole.model.state_dict().items():
-        assert torch.equal(value, resumed.model.state_dict()[name]), name
+        assert torch.equal(value, ended.model.state_dict()[name]), name
     assert isinstance(whole.model.hidden[0][1], nn.BatchNorm2d)
     assert whole.model.state_dict()["hidden.0.1.num_batches_tracked"] == 40
 

@@ -45,6 +45,29 @@ def finished(run: RunSpec) -> RunResult:
     return training.result()
 
 
+def resumed(training: Training, device: str = "cpu") -> Training:
+    """Another one that goes on from its state, as a file has it."""
+    torch.save(training.state_dict(), file := io.BytesIO())
+    file.seek(0)
+    another = Training(training.spec, training.task, device)
+    another.load_state_dict(torch.load(file, weights_only=True, map_location=device))
+    return another
+
+
+def check_suspended(run: RunSpec, task: Task) -> None:
+    """A run of 70 steps that is suspended after each of them, and at times resumed, ends in the same bits as in one piece."""
+    whole, training, cuts = Training(run, task), Training(run, task), 0
+    assert whole.advance()
+    while not training.advance(seconds=0):
+        cuts += 1
+        if cuts % 9 == 0:
+            training = resumed(training)
+    assert cuts == 69
+    for a, b in zip(whole.model.parameters(), training.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert whole.result() == training.result()
+
+
 def parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
@@ -173,23 +196,7 @@ def test_the_curve_of_the_held_out_error_ends_at_the_final_one() -> None:
     ],
 )
 def test_suspended_and_resumed_equals_uninterrupted_to_the_bit(changes: dict[str, Any]) -> None:
-    run = spec(max_steps=70, stop="budget", dataset="stripes+bumps", **changes)
-    whole = Training(run, TASK)
-    assert whole.advance()
-    training = Training(run, TASK)
-    cuts = 0
-    while not training.advance(seconds=0):
-        cuts += 1
-        if cuts % 9 == 0:
-            file = io.BytesIO()
-            torch.save(training.state_dict(), file)
-            file.seek(0)
-            training = Training(run, TASK)
-            training.load_state_dict(torch.load(file, weights_only=True))
-    assert cuts == 69
-    for a, b in zip(whole.model.parameters(), training.model.parameters(), strict=True):
-        assert torch.equal(a, b)
-    assert whole.result() == training.result()
+    check_suspended(spec(max_steps=70, stop="budget", dataset="stripes+bumps", **changes), TASK)
 
 
 def test_a_saved_state_is_a_copy_and_belongs_to_its_run() -> None:
