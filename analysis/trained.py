@@ -26,6 +26,8 @@ Load = Callable[[str, int | None], bytes]
 Find = Callable[[str], Mapping[str, Any] | None]
 BESIDE = 1 << 20
 """Bytes of a file of weights besides its numbers: names, shapes and a digest."""
+ROUNDING = 1e-3
+"""The share of the largest value by which images differ at most that are computed in another way."""
 NAMED, LONGEST = 3, 150
 """Tensors that an error names, and the most letters of that."""
 
@@ -181,6 +183,12 @@ class Trained:
         return cls(row["key"], *load_model(row, weights, networks), networks)
 
 
+def _alike(images: np.ndarray, others: np.ndarray) -> bool:
+    """Whether images are the same but for rounding."""
+    scale = np.abs(others[np.isfinite(others)]).max(initial=0)
+    return np.allclose(images, others, rtol=0, atol=ROUNDING * scale, equal_nan=True)
+
+
 class TrainedDecoder(Trained):
     """A CNN or MLP of the bump task. All arrays over positions are in raster order: x fastest, then y."""
 
@@ -227,11 +235,17 @@ class TrainedDecoder(Trained):
 
     @cached_property
     def activations(self) -> list[np.ndarray]:
-        """Activations (N^2, D) of all layers at all positions, float32; D differs by layer, the last is the image."""
+        """Activations (N^2, D) of all layers at all positions, float32; D differs by layer, the last is the image.
+
+        Raises:
+            ValueError: the network draws something else than what its last layer is said to be.
+        """
         layers: list[np.ndarray] = []
         with torch.no_grad():
             for start, part in enumerate(self.code(self.centres).split(64)):
                 found = [activations.flatten(1).numpy() for activations in self.layers(part)]
+                if not layers and not _alike(found[-1], self.model(part).flatten(1).numpy()):
+                    raise ValueError("the last of its layers() is not what it draws: give the network layers() of its own")
                 layers = layers or [np.empty((self.N**2, values.shape[1]), np.float32) for values in found]
                 for layer, values in zip(layers, found, strict=True):
                     layer[64 * start : 64 * start + len(values)] = values

@@ -104,7 +104,7 @@ def follow(average: nn.Module, model: nn.Module) -> None:
     """Move the average on by one step of the model."""
     decay = decay_of(model)
     for mean, p in zip(average.parameters(), model.parameters(), strict=True):
-        if p.is_floating_point() or p.is_complex():
+        if p.requires_grad:
             mean.lerp_(p, 1 - decay)
         else:
             mean.copy_(p)

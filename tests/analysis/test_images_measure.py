@@ -83,3 +83,13 @@ def test_the_core_leaves_out_two_pixels_on_every_side() -> None:
     assert core.min() == 8
     assert core.max() == 20
     assert len(core) == 13**2
+
+
+def test_a_network_that_draws_something_else_than_its_layers_end_with_is_not_measured() -> None:
+    """As one that has another forward pass than the decoder it is derived from, and no layers of its own."""
+    found = decoder(bump)
+    found.model.layers = lambda code: [bump(code)[:, None] * 1.01]  # type: ignore[union-attr, assignment]
+    with pytest.raises(ValueError, match=r"^the last of its layers\(\) is not what it draws"):
+        list(measure(found))
+    found.model.layers = lambda code: [bump(code)[:, None] * 1.0001]  # type: ignore[union-attr, assignment]
+    assert list(measure(found))

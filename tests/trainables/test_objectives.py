@@ -22,6 +22,7 @@ from tests.toy import Toy
 from trainables import check
 from trainables.check import check_task
 from trainables.needs import Parent, trained
+from trainables.objectives import average_of, follow
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
 from trainables.training.checkpoint import check_saved
@@ -372,6 +373,19 @@ def test_an_average_has_whole_numbers_as_they_are() -> None:
             if not t.is_floating_point():
                 assert torch.equal(run.network.state_dict()[name], t)
                 assert torch.equal(twin.network.state_dict()[name], t)
+
+
+def test_the_average_of_what_is_not_trained_is_that_itself_though_it_is_infinite() -> None:
+    """As a mask is; an average that moves from one infinity to another would be no number."""
+    model = nn.Linear(2, 2)
+    model.ema = DECAY
+    model.register_parameter("mask", nn.Parameter(torch.tensor([-math.inf, 0.0]), requires_grad=False))
+    average = average_of(model)
+    assert average is not None
+    for _ in range(2):
+        follow(average, model)
+    assert torch.equal(average.get_parameter("mask"), model.mask)
+    assert torch.equal(average.get_parameter("weight"), model.weight)
 
 
 def test_a_pack_whose_runs_leave_keeps_their_averages() -> None:

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from examples.own_task import Chords
 from tests.toy import Toy
 from trainables.bumps import BumpTask
+from trainables.decoders import MLP
+from trainables.lowrank import LowRank
 from trainables.regularization import DecoderTask, RegularizationTask
 from trainables.rotation import RotationTask
 from trainables.settings import spec_fields
@@ -865,6 +867,85 @@ def test_runs_whose_networks_use_what_differs_are_trained_as_alone(make: Callabl
     for run, twin in zip(together, alone, strict=True):
         twin.advance()
         assert (run.curve_loss, run.result()) == (twin.curve_loss, twin.result())
+
+
+class Squashed(MLP):
+    def forward(self, code: Tensor) -> Tensor:
+        images: Tensor = super().forward(code)
+        return images.sigmoid()
+
+
+class Gated(MLP):
+    """Its gate is closed at first, so that its first loss is that of its parent."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__(*shape)
+        self.register_parameter("gate", nn.Parameter(torch.zeros(())))
+
+    def forward(self, code: Tensor) -> Tensor:
+        images: Tensor = super().forward(code)
+        return images + self.gate * images.square()
+
+
+class Wide(MLP):
+    """It differs in how it is made alone."""
+
+    def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
+        super().__init__(code_length, N, depth, 2 * width)
+
+
+class Held(MLP):
+    """A penalty is no part of the forward pass."""
+
+    def penalty(self) -> Tensor:
+        return 0.01 * self[0].weight.square().sum()
+
+
+def _shifted(*shape: int) -> nn.Module:
+    """The model itself has another forward pass than its class."""
+    model, plain = MLP(*shape), MLP.forward
+    model.forward = lambda code: plain(model, code) + 0.5  # type: ignore[method-assign]
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "inherits"),
+    [(MLP, True), (Squashed, False), (Gated, False), (Wide, True), (Held, True), (_shifted, False)],
+    ids=["as it is", "another forward", "another forward but in the first step", "another size", "a penalty", "of one model"],
+)
+def test_a_batched_form_is_inherited_only_with_what_it_is_the_form_of(
+    make: Callable[..., nn.Module], inherits: bool
+) -> None:
+    class Derived(BumpTask):
+        def model(self, spec: RunSpec) -> nn.Module:
+            return make(2 * spec.N, spec.N, spec.depth, spec.width)
+
+    together, alone = both([bumps("mlp", seed=s, width=8, max_steps=100, stop="budget") for s in (0, 1)], Derived())
+    own = getattr(batched.Batched(together[0])._forward, "__func__", None)
+    assert (own is MLP.packed) == inherits
+    pack = Pack(together)
+    pack.advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert distance(run, twin) < 1e-3
+        assert run.result().loss == pytest.approx(twin.result().loss, rel=1e-3)
+
+
+class Weighted(LowRank):
+    def penalty(self) -> Tensor:
+        return super().penalty() + 0.1 * self.strengths.abs().sum()
+
+
+def test_a_batched_penalty_is_inherited_only_with_the_penalty() -> None:
+    class Derived(RegularizationTask):
+        def model(self, spec: RunSpec) -> nn.Module:
+            return Weighted(spec.N, spec.N, channels=spec.width, depth=spec.depth, entropy_weight=0.1, variance_weight=0.1)
+
+    together, alone = both([low_rank(seed=s, max_steps=50) for s in (0, 1)], Derived())
+    Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert distance(run, twin) < 1e-3
 
 
 def _of_infinite_loss(count: int) -> nn.Module:

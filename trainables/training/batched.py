@@ -16,6 +16,9 @@ from trainables.objectives import Draws, OwnLosses
 from trainables.task import Split
 from trainables.training.loop import Training
 
+FORWARD, PENALTY = ("forward", "packed"), ("penalty", "packed_penalty")
+"""Methods of a model, and their batched forms."""
+
 
 class Batched:
     """A run's model over stacks of parameters and buffers: its forward pass, its penalty, and its own losses."""
@@ -37,8 +40,8 @@ class Batched:
 
         own = OwnLosses(model, run.average)
         self._losses = vmap(losses)
-        self._forward = getattr(model, "packed", None) or vmap(forward)
-        self._penalty = getattr(model, "packed_penalty", None) or (vmap(penalty) if hasattr(model, "penalty") else None)
+        self._forward = _batched_form(model, "packed") or vmap(forward)
+        self._penalty = _batched_form(model, "packed_penalty") or (vmap(penalty) if hasattr(model, "penalty") else None)
 
     def __call__(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         with _whole_layers(inputs):
@@ -57,6 +60,24 @@ class Batched:
         with _whole_layers(batch.inputs):
             losses: Tensor = self._losses(both, batch, draws)
         return losses
+
+
+def says_how_to_batch(model: nn.Module) -> bool:
+    """Whether the class of a model itself has a batched form of its forward pass. One that is inherited may be another's."""
+    return "packed" in vars(type(model))
+
+
+def _batched_form(model: nn.Module, name: str) -> Callable[..., Tensor] | None:
+    """The model's own batched form of its forward pass or penalty. None if it has none, or inherits one from a class of which a
+    subclass, or the model itself, has replaced a part: the form does not know of that. `__init__` may differ, and what only
+    the other form is about."""
+    others = PENALTY if name in FORWARD else FORWARD
+    replaced = {other for other, value in vars(model).items() if callable(value)}
+    for kind in type(model).__mro__:
+        if name in vars(kind):
+            return None if any(hasattr(kind, other) for other in replaced) else getattr(model, name)
+        replaced |= {other for other in vars(kind) if not other.startswith("__") and other not in others}
+    return None
 
 
 class _InCoarsePrecision(TorchFunctionMode):

@@ -35,7 +35,7 @@ from trainables.objectives import (
 from trainables.task import Split, Task
 from trainables.training.adamw import MOMENTS, AdamW
 from trainables.training.attributes import differing
-from trainables.training.batched import Batched
+from trainables.training.batched import Batched, says_how_to_batch
 from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, eval_mode
 from trainables.training.memory import is_out_of_memory
 from trainables.training.precision import autocast
@@ -77,7 +77,7 @@ class Pack:
             raise ValueError("the runs of a pack must have tensors of the same shapes")
         if len({run.average is None for run in runs}) > 1:
             raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
-        stacks_any = (len(runs) > 1 or self.on_gpu) and not hasattr(runs[0].model, "packed")
+        stacks_any = (len(runs) > 1 or self.on_gpu) and not says_how_to_batch(runs[0].model)
         models = [run.model for run in runs]
         self.unstacked = _odd(runs) or _odd_buffers(models) or (_own(models) if stacks_any else "")
         self._alone = bool(self.unstacked) or draws_inside(runs[0].model)
@@ -227,7 +227,7 @@ class Pack:
         does not. So a network is found that uses something which differs from run to run and cannot be looked at, such as an
         object. Nothing is changed by it but the values of buffers."""
         runs, gpus = self._packed, [self.device] if self.device.type == "cuda" else []
-        if hasattr(self._model.model, "packed"):
+        if says_how_to_batch(self._model.model):
             return ""
         orders = [batch_indices(run.spec.seed, len(run.train.inputs), run.spec.batch_size, run.step) for run in runs]
         self._index.copy_(torch.cat([order + first for order, first in zip(orders, self._offsets, strict=True)]))
