@@ -40,6 +40,7 @@ from orchestrator.searches import Row
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.artifacts import DamagedWeightsError
 from orchestrator.store.contents import DESCRIPTION
+from orchestrator.store.folder import is_folder
 from orchestrator.store.measures import encode
 from trainables.generative.settings import REAL
 from trainables.needs import Parent
@@ -145,7 +146,7 @@ def measure_missing(
         LostRayError: Ray does not start. If it dies later, the process ends with exit code 1.
     """
     check_named("--store", str(store))
-    if "://" not in str(store) and not Path(store).is_dir():
+    if "://" not in str(store) and not is_folder(Path(store)):
         raise UserError(f"--store {str(store)!r} is not a folder: give the one that a study wrote to")
     if not follow:
         check_runs("--store", str(store))

@@ -56,7 +56,7 @@ from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UnexportedE
 from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, StoreError, drop_question, save_question
 from orchestrator.store.contents import FAILED
-from orchestrator.store.folder import identity
+from orchestrator.store.folder import identity, is_folder
 from orchestrator.study import Study
 from orchestrator.versions import versions
 from trainables.needs import Tasks
@@ -117,7 +117,7 @@ class LaunchOptions:
         if self.gpus_per_run > 1 and self.gpus_per_run % 1:
             raise UserError(f"--gpus-per-run {self.gpus_per_run:g} is not possible: give a fraction below 1, or a whole number")
         check_named("--store", self.store)
-        if "://" not in self.store and not Path(self.store).is_dir():
+        if "://" not in self.store and not is_folder(Path(self.store)):
             check_folder("--store", Path(self.store))
         if self.out is not None:
             _check_out(self.out)

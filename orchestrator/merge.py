@@ -15,6 +15,7 @@ from orchestrator.command.cli import App, Exit, grouped, main_of
 from orchestrator.command.reading import check_named, check_runs, check_used, open_store
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.store import StoreError, lies_at
+from orchestrator.store.folder import is_folder
 from orchestrator.store.merge import merge
 
 app = App()
@@ -75,7 +76,7 @@ def _check(copy: str, store: str) -> None:
     """
     check_runs("COPY", copy)
     check_named("STORE", store)
-    if "://" not in store and not Path(store).is_dir():
+    if "://" not in store and not is_folder(Path(store)):
         raise UserError(f"STORE {store!r} is not a folder: give that of the store, or make it first")
     if lies_at(copy) == lies_at(store):
         raise UserError(f"{copy!r} and {store!r} are the same store: there is nothing to add")

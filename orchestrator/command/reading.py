@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.command.cli import check_expanded
 from orchestrator.errors import UserError
 from orchestrator.store import FOLDERS, ResultStore, StoreError, questions
+from orchestrator.store.folder import is_folder
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def check_named(option: str, location: str) -> None:
         raise UserError(f"{option} is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
     with looking_into(option, location):
         check_expanded(option, location)
-        has_rows = "://" not in location and Path(location).is_dir() and any(Path(location).glob("runs-*.parquet"))
+        has_rows = "://" not in location and is_folder(Path(location)) and any(Path(location).glob("runs-*.parquet"))
     if has_rows:
         raise UserError(f"{option} {location!r} has rows itself: give the folder above it, that of the store")
 
@@ -50,7 +51,7 @@ def check_runs(option: str, location: str) -> None:
     """
     check_named(option, location)
     with looking_into(option, location):
-        has_runs = "://" in location or (Path(location) / "runs").is_dir()
+        has_runs = "://" in location or is_folder(Path(location) / "runs")
     if not has_runs:
         raise _no_runs(option, location)
 

@@ -11,6 +11,7 @@ from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, one_of
 from orchestrator.command.reading import looking_into
 from orchestrator.errors import UserError
+from orchestrator.store.folder import is_folder
 from trainables.generative.pictures import FOLDER, album_in
 from trainables.generative.settings import REAL, RENDERED
 from trainables.settings import alternatives
@@ -47,8 +48,8 @@ def pictures_of(dataset: str, folder: Path | None, figures: Collection[str]) -> 
     if figures:
         raise UserError(f"{next(iter(figures))} is for rendered figures: omit it, or omit --dataset {dataset} and --data")
     with looking_into("--data", str(folder)):
-        is_folder = folder.is_dir()
-    if not is_folder:
+        is_there = is_folder(folder)
+    if not is_there:
         raise UserError(f"--data {str(folder)!r} is not a folder: give the one with the files of {dataset}")
     found = checked(album_in, dataset, folder.absolute())
     os.environ[FOLDER] = str(folder.absolute())

@@ -27,6 +27,8 @@ CHANGED = ("runs", "measures", "set-aside", ".tmp")
 """Those in which files are removed, or moved away, that have the wrong name or contents."""
 OPENING = "open the store"
 """The first action of a launch. Later ones need the same store again, which has its rows."""
+NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP)
+"""Errors that say that nothing is there."""
 ONE_DISK = "a file takes its place in one step, which works within one disk only: move the whole store there, and link to that"
 
 
@@ -173,11 +175,11 @@ class Folder:
             sync_folder((self.path / target).parent)
 
     def exists(self, name: str) -> bool:
-        return (self.path / name).exists()
+        return found_at(self.path / name) is not None
 
     def size(self, name: str) -> int | None:
-        file = self.path / name
-        return file.stat().st_size if file.is_file() else None
+        found = found_at(self.path / name)
+        return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
 
     def names(self, folder: str) -> list[str]:
         return [file.name for file in self.files(folder)]
@@ -344,6 +346,29 @@ def files_among(given: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     for place in given:
         for file in filter(Path.is_file, sorted(place.rglob("*")) if place.is_dir() else [place]):
             yield file.relative_to(place if place.is_dir() else place.parent).as_posix(), file
+
+
+def found_at(path: Path) -> os.stat_result | None:
+    """What is there; None if nothing is. From Python 3.14 on `Path.exists`, `is_dir` and `is_file` say no also of what cannot be
+    looked at.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        return path.stat()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno not in NOTHING:
+            raise
+        return None
+
+
+def is_folder(path: Path) -> bool:
+    """
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    return (found := found_at(path)) is not None and stat.S_ISDIR(found.st_mode)
 
 
 def open_file(path: Path) -> BinaryIO:

@@ -1135,9 +1135,10 @@ def test_checkpoints_are_asked_of_the_worker_that_made_them(
     heard = SimpleNamespace(on_report=lambda trial, report: told.append(report), running={"trial": {"a": SPEC, "b": SPEC}})
     ending = Ending(cast(Execution, heard))
     actor = SimpleNamespace(checkpoints=SimpleNamespace(remote=lambda: "asked"))
-    report = PackReport(runs={"a": RunReport(step=3), "b": RunReport(error="it failed")}, actor=actor, saved=True)
+    at_work, failed = RunReport(step=3, accuracy=0.5), RunReport(error="it failed", accuracy=0.5)
+    report = PackReport(runs={"a": at_work, "b": failed}, actor=actor, saved=True)
     ending("trial", {"report": report})
-    assert told[0].runs == {"a": RunReport(step=3, checkpoint=checkpoint), "b": RunReport(error="it failed")}
+    assert told[0].runs == {"a": dataclasses.replace(at_work, checkpoint=checkpoint), "b": failed}
     plain = PackReport(runs={"a": RunReport(step=4)}, actor=actor)
     ending("trial", {"report": plain})
     assert told[1] is plain
