@@ -424,17 +424,36 @@ def typed(command: Sequence[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as one word for a shell, in letters that every terminal takes as they are meant: others by their bytes."""
-    if text.isprintable():
+    """A text as one word for a shell, in letters that every terminal takes as they are meant, and that the output can hold:
+    others by their bytes."""
+    if all(map(_is_shown, text)):
         return shlex.quote(text)
     plain = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t"}
 
     def of_letter(letter: str) -> str:
-        if letter in plain or letter.isprintable():
+        if letter in plain or _is_shown(letter):
             return plain.get(letter, letter)
-        return "".join(f"\\{byte:03o}" for byte in letter.encode(errors="surrogatepass"))
+        return "".join(f"\\{byte:03o}" for byte in _bytes_of(letter))
 
     return f"$'{''.join(map(of_letter, text))}'"
+
+
+def _is_shown(letter: str) -> bool:
+    """Whether a letter is seen as it is on stdout and stderr."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            letter.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return letter.isprintable()
+
+
+def _bytes_of(letter: str) -> bytes:
+    """A letter as the words of a command line have it in this locale."""
+    try:
+        return os.fsencode(letter)
+    except UnicodeEncodeError:  # it comes from a store
+        return letter.encode(errors="surrogatepass")
 
 
 def spelled(module: str) -> str:

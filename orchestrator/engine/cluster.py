@@ -31,6 +31,12 @@ LOG_BYTES = 20 * 2**20
 RAY_THREADS, THREADS_PER_WORKER = 200, 30
 """Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
 
+RAY_FILES, FILES_PER_WORKER = 80, 8
+"""Open files that a part of an embedded Ray may need: raylet had 63 with two workers and 71 with four, gcs_server 65 and 69."""
+
+LARGEST_FILE = OBJECT_STORE_BYTES + 8
+"""Bytes of the file of the object store, in /dev/shm or elsewhere. With one byte less allowed, raylet is ended as it starts."""
+
 FEWEST_ADDRESSES, ENOUGH_ADDRESSES = 3.5e9, 4e9
 """Bytes of address space of a process with Ray and torch: on two cores studies crashed with 3.1 and 3.3 GB, and went through
 with 3.7 and 4.3 GB."""
@@ -55,6 +61,8 @@ UV_RUN = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 """With it Ray copies the folder one is in to all workers of a command under `uv run`, and fails if that folder is large."""
 OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 """With it a study that is a Ray job may give its workers variables that the job gives them, too."""
+WARNINGS = "PYTHONWARNINGS"
+"""Python heeds it when a process starts. Parts of Ray end at their imports where a warning is an error."""
 RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """The variable that says how long Ray waits for the head of a cluster."""
 
@@ -91,6 +99,8 @@ class Cluster:
                     return
         if (told := _shortage_of_addresses(FEWEST_ADDRESSES)) is not None:
             raise UserError(told)
+        if (told := _shortage_of_file_size()) is not None:
+            raise UserError(told)
         _check_loopback()
         if self.gpus_per_run > 0:
             import torch
@@ -107,7 +117,8 @@ class Cluster:
         """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""
         if self.address != "local":
             return None
-        return "; ".join(filter(None, (self._shortage_of_threads(), _shortage_of_addresses(ENOUGH_ADDRESSES)))) or None
+        shortages = self._shortage_of_threads(), self._shortage_of_files(), _shortage_of_addresses(ENOUGH_ADDRESSES)
+        return "; ".join(filter(None, shortages)) or None
 
     def _shortage_of_threads(self) -> str | None:
         allowed, user = resource.getrlimit(resource.RLIMIT_NPROC)[0], os.getuid()
@@ -119,6 +130,16 @@ class Cluster:
         return (
             f"you may run {allowed} processes and threads (ulimit -u), {used} are in use, and Ray needs about {needed}. "
             f"If it does not start, raise the limit: ulimit -u {used + 2 * needed}"
+        )
+
+    def _shortage_of_files(self) -> str | None:
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # Ray raises the other limit up to this one
+        needed = RAY_FILES + FILES_PER_WORKER * self.all_workers()
+        if allowed == resource.RLIM_INFINITY or allowed >= needed:
+            return None
+        return (
+            f"a process may have at most {allowed} open files (ulimit -Hn), and Ray needs about {needed}; with fewer, parts of "
+            f"it may die in the middle of work: take fewer --workers, or raise the limit, ulimit -n {2 * needed} in a new shell"
         )
 
     def worker_count(self) -> int:
@@ -160,6 +181,9 @@ class Cluster:
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         if self.address == "local":
+            environment["RAY_LOG_TO_STDERR"] = "0"  # else its logs would be on stdout, among the answer
+            if filters := os.environ.get(WARNINGS):
+                environment[WARNINGS] = ",".join(map(_without_error, filters.split(",")))
             # else workers hardly run beside anything else that is busy; and some are started that no run will use
             usual = {"RAY_worker_niceness": "0", "RAY_prestart_worker_first_driver": "0"}
             # what tasks print is kept by the worker up to twice so much, and not up to gigabytes
@@ -361,6 +385,23 @@ def _shortage_of_addresses(wanted: float) -> str | None:
         f"a process may have {allowed / 1e9:.1f} GB of address space (ulimit -v), and with Ray and torch it takes about "
         f"{ENOUGH_ADDRESSES / 1e9:g} GB, most of them never used; with less it may crash: raise the limit, ulimit -v unlimited"
     )
+
+
+def _shortage_of_file_size() -> str | None:
+    allowed = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if allowed == resource.RLIM_INFINITY or allowed >= LARGEST_FILE:
+        return None
+    return (
+        f"a file may have at most {allowed / 2**20:.3g} MB (ulimit -f), and Ray needs one of a little more than "
+        f"{OBJECT_STORE_BYTES / 2**20:g} MB: raise the limit, ulimit -f unlimited"
+    )
+
+
+def _without_error(given: str) -> str:
+    """A filter of PYTHONWARNINGS, shown warnings in place of errors. Python knows a word there also by its first letters."""
+    action, colon, rest = given.partition(":")
+    is_error = bool(action.strip()) and "error".startswith(action.strip())
+    return f"default{colon}{rest}" if is_error else given
 
 
 def _threads_of(user: int) -> int:

@@ -28,7 +28,7 @@ from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, merge, objectives, scaling
-from orchestrator.command.cli import App, Terminated, ends_on_interrupt, invocation, run, typed
+from orchestrator.command.cli import App, Terminated, ends_on_interrupt, invocation, quoted, run, typed
 from orchestrator.command.progress import say
 from orchestrator.command.ranges import parse_grid
 from orchestrator.command.stages import ELSEWHERE, Stages
@@ -380,6 +380,32 @@ def test_the_resume_line_can_be_pasted_whatever_letters_its_words_have(
     pasted = capsys.readouterr().out.removeprefix("to continue: sweep scaling ").removesuffix("\n")
     given = subprocess.run(["bash", "-c", f"printf '%s\\0' {pasted}"], capture_output=True, check=True).stdout
     assert given.decode().split("\0")[:-1] == words
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("encoding", "word", "written"),
+    [
+        ("ascii", "Störe", r"$'St\303\266re'"),
+        ("ascii", "a store", "'a store'"),
+        ("latin-1", "Störe", "'Störe'"),
+        ("latin-1", "Stōre's", r"$'St\305\215re\'s'"),
+        ("utf-8", "Stōre", "'Stōre'"),
+    ],
+)
+def test_a_letter_that_the_output_cannot_hold_is_written_by_its_bytes(
+    stream: str, encoding: str, word: str, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, stream, io.TextIOWrapper(io.BytesIO(), encoding))
+    assert quoted(word) == written
+    assert subprocess.run(["bash", "-c", f"printf %s {written}"], capture_output=True, check=True).stdout.decode() == word
+
+
+def test_bytes_of_a_letter_are_those_that_it_has_in_this_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsencode", lambda text: text.encode("latin-1"))
+    assert quoted("a\N{NO-BREAK SPACE}b") == r"$'a\240b'"
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "latin-1"))
+    assert quoted("Stōre") == r"$'St\305\215re'", "the word of a stored row may have letters that this locale lacks"
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,46 @@ def test_a_limit_on_addresses_with_which_ray_crashes_is_refused(monkeypatch: pyt
         cluster.Cluster("local", workers=2).check()
 
 
+@pytest.mark.parametrize(
+    ("address", "soft", "hard", "told"),
+    [
+        ("local", 64, 64, "a process may have at most 64 open files (ulimit -Hn), and Ray needs about 104; "),
+        ("local", 64, 103, "a process may have at most 103 open files (ulimit -Hn), and Ray needs about 104; "),
+        ("local", 64, 104, None),  # Ray raises the soft limit
+        ("local", 64, resource.RLIM_INFINITY, None),
+        ("auto", 64, 64, None),
+    ],
+)
+def test_a_hard_limit_on_open_files_that_ray_would_reach_is_told(
+    address: str, soft: int, hard: int, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {resource.RLIMIT_NOFILE: (soft, hard)}
+    monkeypatch.setattr(resource, "getrlimit", lambda what: limits.get(what, (resource.RLIM_INFINITY,) * 2))
+    says = "with fewer, parts of it may die in the middle of work: take fewer --workers, or raise the limit, ulimit -n 208"
+    assert cluster.Cluster(address, workers=2, cpu_workers=1).shortage() == (told and f"{told}{says} in a new shell")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "told"),
+    [
+        (20 * 2**20, "20 MB"),
+        (128 * 2**20, "128 MB"),
+        (128 * 2**20 + 7, "128 MB"),
+        (128 * 2**20 + 8, None),  # with that a Ray has started, with and without /dev/shm
+        (resource.RLIM_INFINITY, None),
+    ],
+)
+def test_a_limit_on_files_below_that_of_the_object_store_is_refused(
+    allowed: int, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {resource.RLIMIT_FSIZE: allowed}
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (limits.get(what, resource.RLIM_INFINITY),) * 2)
+    needs = "and Ray needs one of a little more than 128 MB: raise the limit, ulimit -f unlimited"
+    says = re.escape(f"a file may have at most {told} (ulimit -f), {needs}")
+    with contextlib.nullcontext() if told is None else pytest.raises(UserError, match=f"^{says}$"):
+        cluster.Cluster("local", workers=2).check()
+
+
 NO_LOOPBACK = (
     "nothing on this machine can be reached at 127.0.0.1 (Network is unreachable), which an embedded Ray needs: bring the "
     "loopback interface up (ip link set lo up)"
@@ -456,6 +496,40 @@ def test_an_embedded_ray_gets_no_folder_by_a_variable_that_programs_would_get_to
     monkeypatch.delenv("PYTHONPATH")
     cluster.Cluster("local")._set_environment()
     assert "PYTHONPATH" not in os.environ
+
+
+@pytest.mark.usefixtures("unjoined")
+@pytest.mark.parametrize("verbose", [False, True])
+def test_an_embedded_ray_writes_no_log_to_stdout_whatever_the_user_says(verbose: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address, kept in (("127.0.0.1:6379", "1"), ("local", "0")):
+        monkeypatch.setenv("RAY_LOG_TO_STDERR", "1")
+        cluster.Cluster(address, verbose=verbose)._set_environment()
+        assert os.environ["RAY_LOG_TO_STDERR"] == kept
+
+
+@pytest.mark.usefixtures("unjoined")
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        ("error", "default"),
+        (" e:x", "default:x"),  # Python takes the beginning of a word, too
+        ("ignore,error::UserWarning,once:::error", "ignore,default::UserWarning,once:::error"),
+        ("ignore", "ignore"),
+        (":error", ":error"),
+        ("", ""),
+        (None, None),
+    ],
+)
+def test_an_embedded_ray_takes_no_warning_for_an_error(
+    given: str | None, passed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address, expected in (("127.0.0.1:6379", given), ("local", passed), ("local", passed)):
+        if given is None:
+            monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+        elif address != "local":
+            monkeypatch.setenv("PYTHONWARNINGS", given)
+        cluster.Cluster(address)._set_environment()
+        assert os.environ.get("PYTHONWARNINGS") == expected
 
 
 @pytest.mark.slow(2)
