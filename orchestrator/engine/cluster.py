@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.engine.control_groups import control_groups
 from orchestrator.engine.heads import answering, from_environment, silence
 from orchestrator.engine.pulse import Part
 from orchestrator.engine.scratch import fits, scratch, too_long
@@ -317,18 +318,10 @@ def cores(tree: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgro
     container, may use at a time (a part of one counts as one).
 
     Args:
-        tree: where the control groups are, of version 2, and those of version 1 in `cpu`.
-        own: says which ones this process is in. A container may have its own one at the top of the tree, by another name.
+        tree, own: as for `control_groups`.
     """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    groups = {tree, tree / "cpu"}
-    with suppress(OSError, ValueError):
-        for line in own.read_text().splitlines():
-            _, kinds, name = line.split(":", 2)
-            if not kinds or "cpu" in kinds.split(","):
-                group = tree / ("cpu" if kinds else "") / name.lstrip("/")
-                groups |= {group, *group.parents}
-    return max(1, math.ceil(min(bound, *map(_quota, groups))))
+    return max(1, math.ceil(min(bound, *map(_quota, control_groups("cpu", tree, own)))))
 
 
 def _quota(group: Path) -> float:

@@ -21,6 +21,7 @@ from orchestrator.engine.cluster import MOST_SAID, Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.last_words import last_words
 from orchestrator.engine.messages import HeldWeights
+from orchestrator.engine.oom_kills import OomKills, oom_counter
 from orchestrator.engine.placement import LEAST_HOPELESS_SECONDS
 from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
@@ -107,6 +108,7 @@ def executed(
             heed_signals()  # Ray has taken some to itself
             if cluster.address == "local":
                 execution.placement.hopeless_after = max(execution.limits.stall_seconds, LEAST_HOPELESS_SECONDS)
+                execution.kills = OomKills(oom_counter())
             execution.observer.connected(execution.workers + execution.cpu_workers)
             if execution.outcome.stopped is None:
                 with watched(cluster.parts(), lost):

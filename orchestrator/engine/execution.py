@@ -18,6 +18,7 @@ from orchestrator.engine.choosing import Chooser, Free
 from orchestrator.engine.failures import (
     MOST_LEFT,
     Failures,
+    could_begin,
     first_line,
     is_exception,
     is_out_of_memory,
@@ -26,6 +27,7 @@ from orchestrator.engine.failures import (
     why_unfit,
 )
 from orchestrator.engine.messages import PackReport, RunReport
+from orchestrator.engine.oom_kills import OomKills
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
 from orchestrator.engine.remade import NoneRemade, Remade, compared, remedy
@@ -96,7 +98,12 @@ or busy, does not know why a worker is gone."""
 UNANSWERED = "its worker, which had trained other runs, did not begin with it for {:.0f} s (--stall-minutes), so it was ended"
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
-CRASHING = "; perhaps its task crashes the process: if so, stop with Ctrl-C and mend it"
+CRASHING = (
+    "; perhaps memory ran out (fewer --workers need less), or its task crashes the process: then stop with Ctrl-C and mend it"
+)
+KILLED = "the system has ended a process of this machine for want of memory"
+"""It may have been another one than the worker that was lost."""
+TOO_LITTLE = f"; {KILLED}: perhaps there is less here, or in this container, than a single run needs"
 LEFT = "so it is left until the next launch"
 NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:?$)")
 """How the line of a traceback begins that names the exception: other lines are indented."""
@@ -127,6 +134,8 @@ class Execution:
     """Which finished runs are trained once more, for their weights."""
     end_worker: Callable[[str], object] = lambda trial_id: None
     """Ends the process of a worker, whatever it does, by the trial that it has."""
+    kills: OomKills = field(default_factory=OomKills)
+    """What the system has ended for want of memory, where all workers are on this machine."""
     tasks: Tasks = field(init=False)
     """That of the study, and those of the runs that its runs need."""
     outcome: Outcome = field(default_factory=Outcome)
@@ -261,6 +270,7 @@ class Execution:
     def on_tick(self) -> None:
         """Time passes: say so if workers wait for a machine in vain, and end the launch if that is hopeless. End workers that
         are frozen: they cannot do so themselves."""
+        self.kills.tick()
         deaf = max(0.0, self.store.waited - self._waited)
         self.placement.tick(deaf)
         if deaf > 0:
@@ -439,7 +449,11 @@ class Execution:
         if is_exception(reason):
             self._on_error(trial_id, reason, is_out_of_memory(reason))
             return
+        begun, killed = self._begun[trial_id], could_begin(reason) and self.kills.take()
         self._leave(trial_id)
+        if killed and max(begun.size, begun.among) > 1:
+            self._on_killed(begun, pack)
+            return
         for key, spec in pack.items():
             attempts = self.failures.of(key)
             wait = attempts.count_lost()
@@ -447,11 +461,23 @@ class Execution:
             self.failures.left_in_a_row += attempts.is_left
             next_try = LEFT if attempts.is_left else f"trying again in {wait:g} s"
             told = f"lost its worker ({times}), {next_try}: {why_lost(reason)}"
-            told += CRASHING * (attempts.lost > TIRED)
+            told += TOO_LITTLE if killed else CRASHING * (attempts.lost > TIRED)
             self.observer.notice(f"{describe(spec)} {told}")
             self._again(key)
         if self.failures.left_in_a_row >= MOST_LEFT:
             self.outcome.stopped = self.outcome.stopped or "lost"
+
+    def _on_killed(self, begun: _Begun, pack: Mapping[str, RunSpec]) -> None:
+        """A worker was lost, and the system has ended a process for want of memory: fewer runs at a time. Nothing counts
+        against its runs, since it may have been another process."""
+        first = next(iter(pack.values()))
+        if begun.size > 1:
+            runs, now = f"a pack of {begun.size} runs like ", f"{self.packs.halve(first, begun.size)} in a pack"
+        else:
+            runs, now = "", f"{self._fewer(first, begun.among)} in parallel"
+        self.observer.notice(f"{runs}{describe(first)} lost its worker, and {KILLED}: now {now}")
+        for key in pack:
+            self._again(key)
 
     def _on_stall(self, trial_id: str, silent: float) -> None:
         stalled = f"it made no progress for {silent:.0f} s (--stall-minutes), so its worker was ended"
@@ -478,13 +504,17 @@ class Execution:
         if among == 1 and attempts.out_of_memory > 1:
             self._fail(key, spec, error, report)
             return
+        self.observer.notice(f"{describe(spec)} ran out of memory: now {self._fewer(spec, among)} in parallel")
+        self._again(key)
+
+    def _fewer(self, spec: RunSpec, among: int) -> int:
+        """Memory ran out for a run that began with so many workers: how many there may be now."""
         now = min(self._allowed(spec), max(1, among // 2))
         if self.packs.on_cpu_worker(spec):
             self.cpu_workers = now
         else:
             self.workers = now
-        self.observer.notice(f"{describe(spec)} ran out of memory: now {now} in parallel")
-        self._again(key)
+        return now
 
     def _fail(self, key: str, spec: RunSpec, error: str, report: RunReport) -> None:
         self.observer.notice(f"{describe(spec)} failed:\n{shown(error)}")

@@ -104,6 +104,11 @@ def is_out_of_memory(reason: str) -> bool:
     return OUT_OF_MEMORY in reason
 
 
+def could_begin(reason: str) -> bool:
+    """Whether a worker that was lost did not end itself with an exception as it began."""
+    return NOT_MADE not in reason
+
+
 def is_unfit(reason: str) -> bool:
     """Whether the machine of a worker cannot load this program, as it lacks it, or has another version of it."""
     return NO_CLASS in reason or (NO_ORDER in reason and re.match(LACKING, _last_line(reason)) is not None)
@@ -117,7 +122,7 @@ def why_unfit(reason: str) -> str:
 
 def why_lost(reason: str) -> str:
     """Ray's reason for the loss of a worker, in one line."""
-    if NOT_MADE in reason:
+    if not could_begin(reason):
         return f"on {_host(reason)} it could not begin: {_last_line(reason)}"
     return first_line(reason).rstrip(".")
 

@@ -349,8 +349,8 @@ def files_among(given: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def found_at(path: Path) -> os.stat_result | None:
-    """What is there; None if nothing is. From Python 3.14 on `Path.exists`, `is_dir` and `is_file` say no also of what cannot be
-    looked at.
+    """What is there; None if nothing is. From Python 3.14 on `Path.exists`, `is_dir` and `is_file` say no of what cannot be
+    looked at, too.
 
     Raises:
         OSError: it cannot be looked at.

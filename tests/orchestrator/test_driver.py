@@ -28,6 +28,7 @@ from test_execution import Clock, Watcher, clock, make, store  # noqa: F401 -- t
 from orchestrator.engine import driver
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.engine.oom_kills import OomKills
 from orchestrator.errors import LostRayError
 from orchestrator.store import ResultStore, StoreError
 from tests.conftest import ROOT
@@ -52,7 +53,7 @@ def order(
     def fit(execution: Any, cluster: Cluster, folder: Path) -> None:
         happened.append("trained")
         execution.fatal, execution.outcome.stopped = ended.get("fatal"), ended.get("stopped")
-        ended["hopeless"] = execution.placement.hopeless_after
+        ended["hopeless"], ended["kills"] = execution.placement.hopeless_after, execution.kills
 
     monkeypatch.setattr(Cluster, "connected", connected)
     monkeypatch.setattr(Cluster, "parts", lambda cluster: [])
@@ -60,10 +61,10 @@ def order(
     nothing = SimpleNamespace(connected=lambda workers: None, hopeless_after=0.0, stall_seconds=ended.get("stall", 0.0))
     execution: Any = SimpleNamespace(
         is_over=lambda: False, outcome=Outcome(), fatal=None, workers=1, cpu_workers=0, placement=nothing, observer=nothing,
-        limits=nothing,
+        limits=nothing, kills=OomKills(),
     )  # fmt: skip
     try:
-        with driver.executed(execution, Cluster(workers=1)) as outcome:
+        with driver.executed(execution, Cluster(ended.get("address", "local"), workers=1)) as outcome:
             assert outcome is execution.outcome
             happened.append("answered")
             if answer is not None:
@@ -80,6 +81,16 @@ def test_an_embedded_ray_has_the_time_to_replace_a_worker_that_was_killed_as_it_
     ended: Ended = {"stall": stall}
     order(monkeypatch, ended)
     assert ended["hopeless"] == hopeless
+
+
+@pytest.mark.parametrize(("address", "asked"), [("local", True), ("10.0.0.1:6379", False)])
+def test_what_the_system_has_ended_here_is_counted_where_all_workers_are_here(
+    address: str, asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(driver, "oom_counter", lambda: tmp_path / "vmstat")
+    ended: Ended = {"address": address}
+    order(monkeypatch, ended)
+    assert ended["kills"].counter == (tmp_path / "vmstat" if asked else None)
 
 
 @pytest.mark.parametrize("stopped", [None, "time", "cost", "error"])

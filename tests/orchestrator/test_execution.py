@@ -32,6 +32,7 @@ from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
 from orchestrator.engine.failures import MOST_LOST
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
+from orchestrator.engine.oom_kills import OomKills
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import LEAST_HOPELESS_SECONDS, WHY_NO_WORKER
 from orchestrator.engine.ray_tune import Ending, NewestFirst, StudySearcher, Workers, kill_worker
@@ -382,7 +383,8 @@ def test_a_lost_worker_is_replaced_after_growing_waits_and_a_run_that_loses_eigh
         clock.now += wait + 0.01
     assert waits[:-1] == pytest.approx([1, 2, 5, 15, 60, 60, 60])
     assert watcher.notices[0].endswith("seed 0 lost its worker (once), trying again in 1 s: The actor died unexpectedly")
-    assert ["stop with Ctrl-C and mend it" in notice for notice in watcher.notices] == [False, False, *[True] * 6]
+    for cause in ("perhaps memory ran out", "stop with Ctrl-C and mend it"):
+        assert [cause in notice for notice in watcher.notices] == [False, False, *[True] * 6]
     assert ["left until the next launch" in notice for notice in watcher.notices] == [*[False] * 7, True]
     assert (len(store), store.claim(run_key(SPEC, "1"))) == (0, True), "the next launch may train it"
 
@@ -500,6 +502,108 @@ def test_a_run_that_lacks_memory_again_beside_others_has_not_failed(store: Resul
     assert execution.workers == 1
     assert execution.on_report("a", report)
     assert (execution.workers, len(store)) == (1, 0)
+
+
+class Kernel:
+    """Counts what it has ended for want of memory."""
+
+    def __init__(self, counter: Path, execution: Execution) -> None:
+        self.counter, self.ended = counter, 7
+        self.end(0)
+        execution.kills = OomKills(counter)
+
+    def end(self, processes: int = 1) -> None:
+        self.ended += processes
+        self.counter.write_text(f"oom_kill {self.ended}\n")
+
+
+DIED = "Failure # 1 (occurred at noon)\nThe actor died unexpectedly."
+ENDED = "the system has ended a process of this machine for want of memory"
+
+
+def test_workers_that_the_kernel_ends_for_want_of_memory_are_halved_once(store: ResultStore, tmp_path: Path) -> None:
+    execution, watcher = make(store, seeds=12, workers=8)
+    kernel = Kernel(tmp_path / "vmstat", execution)
+    for trial in "abcdefgh":
+        assert next_run(execution, trial) is not None
+    kernel.end(2)
+    for trial in "abc":
+        execution.on_lost(trial, DIED)
+    assert execution.workers == 4
+    assert [notice.rpartition("seed ")[2][2:].lstrip() for notice in watcher.notices] == [
+        *[f"lost its worker, and {ENDED}: now 4 in parallel"] * 2,
+        "lost its worker (once), trying again in 1 s: The actor died unexpectedly",
+    ]
+    assert execution.failures.later() == 1, "the two are tried again at once"
+    assert (len(store), execution.fatal) == (0, None)
+
+
+def test_a_run_that_the_kernel_ends_alone_has_not_failed_as_it_may_have_been_another_process(
+    store: ResultStore, clock: Clock, tmp_path: Path
+) -> None:
+    execution, watcher = make(store, seeds=1, workers=2)
+    kernel = Kernel(tmp_path / "vmstat", execution)
+    for trial in range(9):
+        assert next_run(execution, str(trial)) is not None
+        kernel.end()
+        execution.on_lost(str(trial), DIED)
+        clock.now += 100
+    assert execution.workers == 1
+    assert watcher.notices[0].endswith(f"lost its worker, and {ENDED}: now 1 in parallel")
+    assert f"lost its worker (once), trying again in 1 s: The actor died unexpectedly; {ENDED}: perhaps" in watcher.notices[1]
+    assert all(f"; {ENDED}: perhaps there is less here" in notice for notice in watcher.notices[1:])
+    assert not any("mend it" in notice for notice in watcher.notices)
+    assert "left until the next launch" in watcher.notices[-1]
+    assert (len(watcher.notices), len(store)) == (9, 0), "the next launch may train it"
+
+
+def test_a_pack_that_the_kernel_ends_is_halved(store: ResultStore, tmp_path: Path) -> None:
+    execution, watcher = make(store, seeds=4, workers=1, pack_size=4)
+    kernel, kept = Kernel(tmp_path / "vmstat", execution), []
+    for trial in "ab":
+        kept.append(len(execution.next_pack(trial)))
+        kernel.end()
+        execution.on_lost(trial, DIED)
+    assert kept == [4, 2]
+    told = [f"lost its worker, and {ENDED}: now {now} in a pack" for now in (2, 1)]
+    assert [notice.endswith(end) for notice, end in zip(watcher.notices, told, strict=True)] == [True, True]
+    assert watcher.notices[0].startswith("a pack of 4 runs like toys, N = 8, ")
+    assert len(execution.next_pack("c")) == 1
+    assert not any(map(execution.failures.is_alone, execution.failures.of_runs))
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("\x1b[36mray::PackTrainable.train()\x1b[39m (pid=1)\nTypeError: no", "could not be trained, trying once more"),
+        ("The actor died because of an error raised in its creation task, ip=10.0.0.1\nTypeError: no", "it could not begin"),
+        ("1 worker(s) were killed due to the node running low on memory.", "ran out of memory: now 1 in parallel"),
+    ],
+)
+def test_a_worker_that_did_not_simply_die_is_not_one_that_the_kernel_has_ended(
+    reason: str, told: str, store: ResultStore, tmp_path: Path
+) -> None:
+    execution, watcher = make(store, seeds=2, workers=2)
+    kernel = Kernel(tmp_path / "vmstat", execution)
+    assert next_run(execution, "a") is not None
+    kernel.end()
+    execution.on_lost("a", reason)
+    assert told in watcher.notices[0]
+    assert ENDED not in watcher.notices[0]
+    assert execution.kills.take(), "another worker may be it"
+
+
+def test_what_the_kernel_ends_is_looked_for_while_time_passes(store: ResultStore, clock: Clock, tmp_path: Path) -> None:
+    execution, _ = make(store, seeds=2, workers=2)
+    kernel = Kernel(tmp_path / "vmstat", execution)
+    assert next_run(execution, "a") is not None
+    kernel.end()
+    for _ in range(12):
+        clock.now += 10
+        assert not result_of(execution, "a", step=1)
+        execution.on_tick()
+    execution.on_lost("a", DIED)
+    assert execution.workers == 2, "it was another process, long ago"
 
 
 def test_an_end_from_which_another_launch_trains_on_is_left_to_it(store: ResultStore) -> None:
