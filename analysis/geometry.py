@@ -66,8 +66,8 @@ def forward_metric(layers: Callable[[Tensor], Sequence[Tensor]], centres: Tensor
 
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch.jit.script`", DeprecationWarning)  # torch uses it for its own rules
-            J = [along.flatten(2).double() for along in torch.func.vmap(tangents)(steps)]
-            parts.append([torch.einsum("ind,jnd->nij", along, along).numpy() for along in J])
+            J = [along.flatten(2) for along in torch.func.vmap(tangents)(steps)]
+            parts.append([torch.einsum("ind,jnd->nij", wide := along.double(), wide).numpy() for along in J])
     return [np.concatenate(layer) for layer in zip(*parts, strict=True)]
 
 

@@ -183,10 +183,14 @@ class Trained:
         return cls(row["key"], *load_model(row, weights, networks), networks)
 
 
-def _alike(images: np.ndarray, others: np.ndarray) -> bool:
-    """Whether images are the same but for rounding."""
-    scale = np.abs(others[np.isfinite(others)]).max(initial=0)
-    return np.allclose(images, others, rtol=0, atol=ROUNDING * scale, equal_nan=True)
+def check_last_layer(images: np.ndarray, drawn: np.ndarray) -> None:
+    """
+    Raises:
+        ValueError: the images that the layers of a network end with are others than it draws, but for rounding.
+    """
+    scale = np.abs(drawn[np.isfinite(drawn)]).max(initial=0)
+    if not np.allclose(images, drawn, rtol=0, atol=ROUNDING * scale, equal_nan=True):
+        raise ValueError("the last of its layers() is not what it draws: give the network layers() of its own")
 
 
 class TrainedDecoder(Trained):
@@ -238,14 +242,14 @@ class TrainedDecoder(Trained):
         """Activations (N^2, D) of all layers at all positions, float32; D differs by layer, the last is the image.
 
         Raises:
-            ValueError: the network draws something else than what its last layer is said to be.
+            ValueError: as `check_last_layer`.
         """
         layers: list[np.ndarray] = []
         with torch.no_grad():
             for start, part in enumerate(self.code(self.centres).split(64)):
                 found = [activations.flatten(1).numpy() for activations in self.layers(part)]
-                if not layers and not _alike(found[-1], self.model(part).flatten(1).numpy()):
-                    raise ValueError("the last of its layers() is not what it draws: give the network layers() of its own")
+                if not layers:
+                    check_last_layer(found[-1], self.model(part).flatten(1).numpy())
                 layers = layers or [np.empty((self.N**2, values.shape[1]), np.float32) for values in found]
                 for layer, values in zip(layers, found, strict=True):
                     layer[64 * start : 64 * start + len(values)] = values

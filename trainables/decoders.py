@@ -28,6 +28,8 @@ class CNN(nn.Module):
     under N, and end with a nearest-neighbour resize.
     """
 
+    packed_parts = (nn.ConvTranspose2d, nn.ModuleList)
+
     def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
         super().__init__()
         self.N = N
@@ -91,6 +93,8 @@ class CNN(nn.Module):
 
 class MLP(nn.Sequential):
     """`depth` hidden layers of `width` units with ReLU, from a code (n, C) to an image (n, 1, N, N)."""
+
+    packed_parts = (nn.Linear, nn.ReLU, nn.Unflatten)
 
     def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
         sizes = [code_length, *[width] * depth]

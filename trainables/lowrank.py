@@ -83,6 +83,8 @@ class LowRank(nn.Module):
         rows, columns: (2, N, R, S), u over image rows and v over image columns.
     """
 
+    packed_parts = (nn.ConvTranspose2d, nn.PReLU, nn.ModuleList)
+
     def __init__(
         self,
         N: int,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from analysis.measures.quantity import Quantity
-from analysis.trained import Trained
+from analysis.trained import Trained, check_last_layer
 from trainables.rotation import RotationTask, angle_codes
 
 VERSION = 1
@@ -43,10 +43,17 @@ class TrainedRotation(Trained):
 
     @torch.no_grad()
     def layers(self, angles: np.ndarray) -> list[np.ndarray]:
-        """Activations (n, D) of every layer at angles (n,) in degrees, after ReLU, the images last."""
+        """Activations (n, D) of every layer at angles (n,) in degrees, after ReLU, the images last.
+
+        Raises:
+            ValueError: as `check_last_layer`.
+        """
         parts = [self.model.layers(part) for part in angle_codes(angles).split(BATCH)]  # type: ignore[operator]
         layers: list[tuple[Tensor, ...]] = list(zip(*parts, strict=True))
-        return [torch.cat(layer).flatten(1).numpy() for layer in layers]
+        found = [torch.cat(layer).flatten(1).numpy() for layer in layers]
+        drawn = self.outputs(angles[:BATCH])
+        check_last_layer(found[-1][:BATCH], drawn.reshape(len(drawn), -1))
+        return found
 
 
 def measure(decoder: TrainedRotation) -> Iterator[Quantity]:

@@ -472,7 +472,7 @@ class Execution:
         against its runs, since it may have been another process."""
         first = next(iter(pack.values()))
         if begun.size > 1:
-            runs, now = f"a pack of {begun.size} runs like ", f"{self.packs.halve(first, begun.size)} in a pack"
+            runs, now = f"a pack of {begun.size} runs like ", f"{self.packs.halve(first, begun.size, for_good=False)} in a pack"
         else:
             runs, now = "", f"{self._fewer(first, begun.among)} in parallel"
         self.observer.notice(f"{runs}{describe(first)} lost its worker, and {KILLED}: now {now}")

@@ -55,6 +55,8 @@ class PackSizes:
     share: float = 1.0
     cpu_decoders: Collection[str] = ()
     _sizes: dict[str, int] = field(default_factory=dict)
+    _for_now: dict[str, int] = field(default_factory=dict)
+    """The most that packs hold in this launch, of shapes of which more were too many for a reason that may pass."""
     _keys: dict[RunSpec, str] = field(default_factory=dict)
     _met: dict[str, RunSpec] = field(default_factory=dict)
     """A run of each shape that was asked for. The file has those of other studies and machines, too."""
@@ -90,7 +92,9 @@ class PackSizes:
 
     def size(self, spec: RunSpec) -> int:
         """Runs like `spec` that a pack may hold. As long as nothing is known that is one, or FIRST_ON_GPU."""
-        return self._sizes.get(self.shape(spec), self.fixed or (FIRST_ON_GPU if self.on_gpu(spec) else 1))
+        shape = self.shape(spec)
+        size = self._sizes.get(shape, self.fixed or (FIRST_ON_GPU if self.on_gpu(spec) else 1))
+        return min(size, self._for_now.get(shape, size))
 
     def meet(self, specs: Iterable[RunSpec]) -> bool:
         """Take note of what is asked for; whether `largest` has grown by that."""
@@ -123,11 +127,14 @@ class PackSizes:
         if self.files is not None and self.fixed is None:
             self.files.save_pack_sizes({**self._sizes, **self.files.load_pack_sizes(), self.shape(spec): size})
 
-    def halve(self, spec: RunSpec, tried: int) -> int:
-        """Memory ran out for so many runs like `spec` together: how many a pack may hold now. If packs have become smaller
-        since that one was begun, they grow no larger by it."""
+    def halve(self, spec: RunSpec, tried: int, *, for_good: bool = True) -> int:
+        """Memory ran out for so many runs like `spec` together: how many a pack may hold now, or in this launch alone. If packs
+        have become smaller since that one was begun, they grow no larger by it."""
         size = min(self.size(spec), max(1, tried // 2))
-        self.learn(spec, size)
+        if for_good:
+            self.learn(spec, size)
+        else:
+            self._for_now[self.shape(spec)] = size
         return size
 
 

@@ -123,6 +123,10 @@ def test_a_trained_network_has_four_layers_for_the_embedding() -> None:
     layers = network.layers(np.arange(0.0, 360.0, 4.0))
     assert [layer.shape for layer in layers] == [(90, 16), (90, 64), (90, 128), (90, 64)]
     assert layers[-1].reshape(90, 8, 8) == pytest.approx(network.outputs(np.arange(0.0, 360.0, 4.0)))
+    inherited = network.model.forward
+    network.model.forward = lambda codes: 2 * inherited(codes)
+    with pytest.raises(ValueError, match=r"^the last of its layers\(\) is not what it draws"):
+        network.layers(np.arange(0.0, 360.0, 4.0))
 
 
 def rows(quantities: list[Quantity], seed: int) -> list[dict[str, Any]]:

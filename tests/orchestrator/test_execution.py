@@ -1584,6 +1584,14 @@ def test_pack_sizes_that_another_launch_has_stored_meanwhile_stay(store: ResultS
     assert ours.size(SPEC) == 8, "of what is in memory, nothing changes in the middle of a launch"
 
 
+def test_packs_that_are_halved_for_now_are_as_large_as_before_in_the_next_launch(store: ResultStore) -> None:
+    packs, other_shape = PackSizes(Toy(), store, fixed=None), dataclasses.replace(SPEC, width=SPEC.width + 1)
+    packs.learn(SPEC, 8)
+    assert [packs.halve(SPEC, 8, for_good=False), packs.size(SPEC)] == [4, 4]
+    packs.learn(other_shape, 2)
+    assert store.load_pack_sizes() == {packs.shape(SPEC): 8, packs.shape(other_shape): 2}
+
+
 @pytest.mark.parametrize("ends", ["it cannot be made", "its worker is lost", "it is stopped"])
 def test_pack_sizes_are_measured_though_the_worker_that_was_to_do_so_is_gone(store: ResultStore, ends: str) -> None:
     execution, _ = make(store, seeds=5, workers=3)

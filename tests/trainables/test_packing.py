@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from examples.own_task import Chords
 from tests.toy import Toy
@@ -901,6 +902,36 @@ class Held(MLP):
         return 0.01 * self[0].weight.square().sum()
 
 
+class Smooth(MLP):
+    """Its layers are others, which its first loss does not tell."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__(*shape)
+        self[1] = nn.GELU()
+        nn.init.zeros_(self[4].weight)
+
+
+class Told(MLP):
+    def extra_repr(self) -> str:
+        return "a word that changes nothing"
+
+
+def _further(*shape: int) -> nn.Module:
+    return MLP(*shape).append(nn.Sigmoid())
+
+
+def _patched(*shape: int) -> nn.Module:
+    model = MLP(*shape)
+    model[1].forward = functional.gelu  # type: ignore[method-assign]
+    return model
+
+
+def _hooked(*shape: int) -> nn.Module:
+    model = MLP(*shape)
+    model[1].register_forward_hook(lambda layer, inputs, outputs: 0.5 * outputs)
+    return model
+
+
 def _shifted(*shape: int) -> nn.Module:
     """The model itself has another forward pass than its class."""
     model, plain = MLP(*shape), MLP.forward
@@ -910,9 +941,12 @@ def _shifted(*shape: int) -> nn.Module:
 
 @pytest.mark.parametrize(
     ("make", "inherits"),
-    [(MLP, True), (Squashed, False), (Gated, False), (Wide, True), (Held, True), (_shifted, False)],
-    ids=["as it is", "another forward", "another forward but in the first step", "another size", "a penalty", "of one model"],
-)
+    [
+        (MLP, True), (Squashed, False), (Gated, False), (Wide, True), (Held, True), (Smooth, False), (Told, True),
+        (_further, False), (_patched, False), (_hooked, False), (_shifted, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
 def test_a_batched_form_is_inherited_only_with_what_it_is_the_form_of(
     make: Callable[..., nn.Module], inherits: bool
 ) -> None:

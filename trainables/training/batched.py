@@ -63,21 +63,37 @@ class Batched:
 
 
 def says_how_to_batch(model: nn.Module) -> bool:
-    """Whether the class of a model itself has a batched form of its forward pass. One that is inherited may be another's."""
-    return "packed" in vars(type(model))
+    """Whether the class of a model itself has a batched form of its forward pass, and it is that of the model, too. One that is
+    inherited may be another's."""
+    return "packed" in vars(type(model)) and _batched_form(model, "packed") is not None
 
 
 def _batched_form(model: nn.Module, name: str) -> Callable[..., Tensor] | None:
     """The model's own batched form of its forward pass or penalty. None if it has none, or inherits one from a class of which a
     subclass, or the model itself, has replaced a part: the form does not know of that. `__init__` may differ, and what only
     the other form is about."""
+    if not _has_known_parts(model):
+        return None
     others = PENALTY if name in FORWARD else FORWARD
     replaced = {other for other, value in vars(model).items() if callable(value)}
     for kind in type(model).__mro__:
         if name in vars(kind):
-            return None if any(hasattr(kind, other) for other in replaced) else getattr(model, name)
+            known = {other for base in kind.__mro__ if base not in nn.Module.__mro__ for other in vars(base)}
+            return None if replaced & known else getattr(model, name)
         replaced |= {other for other in vars(kind) if not other.startswith("__") and other not in others}
     return None
+
+
+def _has_known_parts(model: nn.Module) -> bool:
+    """Whether a network consists of the types of modules that its batched forms know, which it names in `packed_parts`, and
+    each is as its type has it. One that names none is taken at its word."""
+    if (known := getattr(model, "packed_parts", None)) is None:
+        return True
+    return all(
+        (part is model or (type(part) in known and "forward" not in vars(part)))
+        and not (part._forward_hooks or part._forward_pre_hooks)
+        for part in model.modules()
+    )
 
 
 class _InCoarsePrecision(TorchFunctionMode):
