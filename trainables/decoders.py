@@ -29,6 +29,7 @@ class CNN(nn.Module):
     """
 
     packed_parts = (nn.ConvTranspose2d, nn.ModuleList)
+    """The kinds of modules that `packed` knows: with others the network is batched as any other is."""
 
     def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
         super().__init__()
@@ -95,6 +96,7 @@ class MLP(nn.Sequential):
     """`depth` hidden layers of `width` units with ReLU, from a code (n, C) to an image (n, 1, N, N)."""
 
     packed_parts = (nn.Linear, nn.ReLU, nn.Unflatten)
+    """The kinds of modules that `packed` knows: with others the network is batched as any other is."""
 
     def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
         sizes = [code_length, *[width] * depth]

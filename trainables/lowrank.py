@@ -84,6 +84,7 @@ class LowRank(nn.Module):
     """
 
     packed_parts = (nn.ConvTranspose2d, nn.PReLU, nn.ModuleList)
+    """The kinds of modules that `packed` knows: with others the network is batched as any other is."""
 
     def __init__(
         self,

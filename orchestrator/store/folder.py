@@ -357,10 +357,12 @@ def found_at(path: Path) -> os.stat_result | None:
     """
     try:
         return path.stat()
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno not in NOTHING:
-            raise
+    except ValueError:  # no path has such letters
         return None
+    except OSError as error:
+        if error.errno in NOTHING:
+            return None
+        raise
 
 
 def is_folder(path: Path) -> bool:
