@@ -965,6 +965,29 @@ def test_a_batched_form_is_inherited_only_with_what_it_is_the_form_of(
         assert run.result().loss == pytest.approx(twin.result().loss, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (Smooth, "its type is another from run to run"),
+        (_further, "its layer 6 is another from run to run"),
+        (_hooked, "the loss of a run is "),
+        (_patched, "the loss of a run is "),
+    ],
+)
+def test_layers_that_differ_from_run_to_run_are_trained_as_they_are_alone(other: Callable[..., nn.Module], why: str) -> None:
+    class Either(BumpTask):
+        def model(self, spec: RunSpec) -> nn.Module:
+            return (MLP if spec.seed == 0 else other)(2 * spec.N, spec.N, spec.depth, spec.width)
+
+    together, alone = both([bumps("mlp", seed=s, width=8, max_steps=100, stop="budget") for s in (0, 1)], Either())
+    pack = Pack(together)
+    pack.advance()
+    assert pack.unstacked.startswith(why)
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.result().loss == twin.result().loss
+
+
 class Weighted(LowRank):
     def penalty(self) -> Tensor:
         return super().penalty() + 0.1 * self.strengths.abs().sum()

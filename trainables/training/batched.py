@@ -62,10 +62,10 @@ class Batched:
         return losses
 
 
-def says_how_to_batch(model: nn.Module) -> bool:
-    """Whether the class of a model itself has a batched form of its forward pass, and it is that of the model, too. One that is
-    inherited may be another's."""
-    return "packed" in vars(type(model)) and _batched_form(model, "packed") is not None
+def say_how_to_batch(models: Sequence[nn.Module]) -> bool:
+    """Whether the class of each model itself has a batched form of its forward pass, and it is that of the model, too. One that
+    is inherited may be another's."""
+    return all("packed" in vars(type(model)) and _batched_form(model, "packed") is not None for model in models)
 
 
 def _batched_form(model: nn.Module, name: str) -> Callable[..., Tensor] | None:

@@ -35,7 +35,7 @@ from trainables.objectives import (
 from trainables.task import Split, Task
 from trainables.training.adamw import MOMENTS, AdamW
 from trainables.training.attributes import differing
-from trainables.training.batched import Batched, says_how_to_batch
+from trainables.training.batched import Batched, say_how_to_batch
 from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, eval_mode
 from trainables.training.memory import is_out_of_memory
 from trainables.training.precision import autocast
@@ -77,9 +77,9 @@ class Pack:
             raise ValueError("the runs of a pack must have tensors of the same shapes")
         if len({run.average is None for run in runs}) > 1:
             raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
-        stacks_any = (len(runs) > 1 or self.on_gpu) and not says_how_to_batch(runs[0].model)
         models = [run.model for run in runs]
-        self.unstacked = _odd(runs) or _odd_buffers(models) or (_own(models) if stacks_any else "")
+        stacks_any = (len(runs) > 1 or self.on_gpu) and not say_how_to_batch(models)
+        self.unstacked = _odd(runs) or _odd_layers(models) or _odd_buffers(models) or (_own(models) if stacks_any else "")
         self._alone = bool(self.unstacked) or draws_inside(runs[0].model)
         self._packed: list[Training] = []
 
@@ -227,7 +227,7 @@ class Pack:
         does not. So a network is found that uses something which differs from run to run and cannot be looked at, such as an
         object. Nothing is changed by it but the values of buffers."""
         runs, gpus = self._packed, [self.device] if self.device.type == "cuda" else []
-        if says_how_to_batch(self._model.model):
+        if say_how_to_batch([run.model for run in runs]):
             return ""
         orders = [batch_indices(run.spec.seed, len(run.train.inputs), run.spec.batch_size, run.step) for run in runs]
         self._index.copy_(torch.cat([order + first for order, first in zip(orders, self._offsets, strict=True)]))
@@ -497,6 +497,21 @@ def _odd(runs: Sequence[Training]) -> str:
         shapes = [[t.shape[1:] for t in getattr(run, name)] for run in runs]
         if any(of_run != shapes[0] for of_run in shapes):
             return f"the samples of runs differ in shape ({name.replace('_', ' ')})"
+    return ""
+
+
+def _odd_layers(models: Sequence[nn.Module]) -> str:
+    """Which layer is of another type from run to run, with parameters of the same shapes; empty if none is. Types are told by
+    their names, as those may be that are made anew for each run."""
+
+    def layers(model: nn.Module) -> dict[str, tuple[str, str]]:
+        return {name: (type(part).__module__, type(part).__qualname__) for name, part in model.named_modules()}
+
+    first, *others = map(layers, models)
+    for own in others:
+        for name in (first | own) if own != first else ():
+            if own.get(name) != first.get(name):
+                return f"its layer {name} is another from run to run" if name else "its type is another from run to run"
     return ""
 
 
