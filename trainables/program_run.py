@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from trainables.control_groups import oom_counter, oom_kills
 from trainables.process import LONGEST_LINE, Ending, Process
 from trainables.program import OWN_FILES, changed_files, words_of
 from trainables.spec import LARGEST, RunSpec
@@ -33,8 +34,12 @@ BEGINNING = 40
 ROUNDING = 1e-6
 """By which a share may exceed 1, as the mean of ones in float32, or fall below 0, as 1 minus the mean of errors."""
 
+KILLED_FOR_MEMORY = "the program ran out of memory: the system has ended it, or another process"
 LISTENING_SECONDS = 1.0
 """The longest wait for a sign of a program. In a longer gap the machine stood still, and the program with it."""
+
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""How a program ends that the system ends for want of memory, and how a shell tells of it."""
 
 PASSES, DIVERGES, WRONG = "target", "diverged", "wrong"
 
@@ -192,6 +197,9 @@ class ProgramRun:
         self._told = Told(spec, self._changed)
         self._process: Process | None = None
         self._asked_to_end = False
+        self._oom_counter = oom_counter()
+        self._oom_kills = oom_kills(self._oom_counter)
+        """What the system had ended for want of memory before the program began."""
 
     def advance(self, seconds: float | None = None) -> bool:
         """Wait until the run is finished or `seconds` are over; True if finished.
@@ -297,7 +305,8 @@ class ProgramRun:
             raise RunError(_with(process, f"the program {words_of(self.spec)[0]!r} {ending.why}"))
         if not told.verdict and ending.code:
             how = f"with exit code {ending.code}" if ending.code > 0 else f"by {_signal_name(-ending.code)}"
-            raise RunError(_with(process, f"the program ended {how}"))
+            why = f"{KILLED_FOR_MEMORY} ({how})" if self._was_killed_for_memory(ending.code) else f"the program ended {how}"
+            raise RunError(_with(process, why))
         told.finish(process.last_line)
         if told.verdict == WRONG:
             raise PrintedError(_with(process, told.wrong))
@@ -309,6 +318,12 @@ class ProgramRun:
             at_last = " in the end" if told.accuracy is not None else ""
             raise PrintedError(_with(process, f"the program told no accuracy{at_last}: {printed}. {wanted}"))
         return told.verdict or "ended"
+
+
+    def _was_killed_for_memory(self, code: int) -> bool:
+        """Perhaps it was another process that the system has ended meanwhile."""
+        now = oom_kills(self._oom_counter)
+        return code in KILLED and now is not None and self._oom_kills is not None and now > self._oom_kills
 
 
 def _with(process: Process, why: str) -> str:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.engine.control_groups import control_groups
 from orchestrator.engine.heads import answering, from_environment, silence
 from orchestrator.engine.pulse import Part
 from orchestrator.engine.scratch import fits, scratch, too_long
 from orchestrator.engine.signals import obeyed_within
 from orchestrator.errors import LostRayError, UserError, counted, printable
+from trainables.control_groups import control_groups
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""

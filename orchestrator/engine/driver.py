@@ -21,13 +21,14 @@ from orchestrator.engine.cluster import MOST_SAID, Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.last_words import last_words
 from orchestrator.engine.messages import HeldWeights
-from orchestrator.engine.oom_kills import OomKills, oom_counter
+from orchestrator.engine.oom_kills import OomKills
 from orchestrator.engine.placement import LEAST_HOPELESS_SECONDS
 from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.engine.signals import hear
 from orchestrator.errors import LostRayError, printable
 from orchestrator.store import StoreError
+from trainables.control_groups import oom_counter
 
 GRACE_SECONDS = 10.0
 """After a signal, and once its answer is told, the launch ends within this time, also if Ray hangs and cannot be shut down."""

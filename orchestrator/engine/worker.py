@@ -139,8 +139,12 @@ class PackTrainable(tune.Trainable):
             return self._report()
         except RunError as error:
             self._pack = None
-            failed = self._failed()
-            return PackReport(error=storable(str(error)), failed=failed, misprinted=isinstance(error, PrintedError))
+            return PackReport(
+                error=storable(str(error)),
+                failed=self._failed(),
+                out_of_memory=is_out_of_memory(error),
+                misprinted=isinstance(error, PrintedError),
+            )
         except UnfitError as error:
             return PackReport(error=f"on {socket.gethostname()}: {printable(str(error))}", unfit=True)
         except (Exception, SystemExit) as error:

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from test_execution import ordered
+from test_unfit import program_of
 
 from orchestrator.engine import oom_kills as module
-from orchestrator.engine.oom_kills import MEANT_SECONDS, OomKills, oom_counter
+from orchestrator.engine.messages import Order
+from orchestrator.engine.oom_kills import MEANT_SECONDS, OomKills
+from orchestrator.engine.worker import PackTrainable
+from trainables.control_groups import oom_counter
 
 V2 = "low 0\nhigh 0\nmax 12\noom 2\noom_kill {}\noom_group_kill 0\n"
 V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
@@ -108,6 +113,21 @@ def test_what_was_ended_long_ago_is_no_lost_worker(later: float, taken: bool, tm
     clock.now += later
     kills.tick()
     assert kills.take() == taken
+
+
+@pytest.mark.parametrize(
+    ("told", "out_of_memory"), [("torch.OutOfMemoryError: CUDA out of memory", True), ("no disk", False)]
+)
+def test_a_program_that_fails_for_want_of_memory_is_one_of_too_many_at_a_time(
+    told: str, out_of_memory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text(f"echo '{told}' >&2; exit 1")
+    monkeypatch.chdir(tmp_path)
+    trainable = PackTrainable({"order": Order(runs=[ordered(program_of(file))], stall_seconds=60.0), "cpus": 1, "gpus": 0})
+    report = trainable.step()["report"]
+    trainable.stop()
+    assert (report.error, report.out_of_memory) == (f"the program ended with exit code 1\nstderr:\n{told}", out_of_memory)
 
 
 def test_a_counter_that_is_away_for_a_while_goes_on_where_it_was(tmp_path: Path, clock: Clock) -> None:

@@ -28,6 +28,7 @@ from trainables.program import FILES, ProgramTask, changed_files, digest, fill, 
 from trainables.program_run import MOST_POINTS, PrintedError, ProgramRun, Told
 from trainables.spec import Counts, RunSpec, run_key
 from trainables.task import Task
+from trainables.training.memory import is_out_of_memory
 from trainables.training.run import RunError, UnfitError
 
 PATIENCE = 60.0
@@ -184,6 +185,27 @@ def test_what_is_not_finite_diverges(begin: Begin, printed: str) -> None:
 )
 def test_a_program_that_fails_tells_how(begin: Begin, script: str, told: str) -> None:
     assert told in error_of(begin(script))
+
+
+@pytest.mark.parametrize(
+    ("end", "counted", "told"),
+    [
+        ("kill -9 $$", 5, "the program ran out of memory: the system has ended it, or another process (by SIGKILL)"),
+        ("sh -c 'kill -9 $$'; exit $?", 5, "the program ran out of memory: the system has ended it, or another process (with"),
+        ("kill -9 $$", 4, "the program ended by SIGKILL\n"),
+        ("exit 1", 5, "the program ended with exit code 1\n"),
+    ],
+)
+def test_the_system_tells_that_it_has_ended_something_for_want_of_memory(
+    begin: Begin, end: str, counted: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = tmp_path / "memory.events"
+    counter.write_text("oom 4\noom_kill 4\n")
+    monkeypatch.setattr(program_run, "oom_counter", lambda: counter)
+    error = error_of(begin(f"echo here >&2; echo 'oom_kill {counted}' > {counter}; {end}"))
+    assert f"{error}\n".startswith(told)
+    assert is_out_of_memory(RunError(error)) == told.startswith("the program ran out")
+    assert "stderr:\nhere" in error
 
 
 @pytest.mark.parametrize(
