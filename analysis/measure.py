@@ -177,6 +177,8 @@ def measure_missing(
             say(console, f"measuring {counted(len(job.waiting), 'network')}, which may take minutes{remark and f'; {remark}'}")
         cluster = Cluster(address, workers, verbose=verbose)
         cluster.check()
+        if shortage := cluster.shortage():
+            say(console, f"warning: {shortage}")
         with Steps(console) as steps:
             steps("Ray is starting")
             with contextlib.ExitStack() as stack:

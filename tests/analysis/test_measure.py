@@ -446,9 +446,10 @@ def test_a_ray_that_does_not_start_is_told_in_a_line(
     trained_store(tmp_path, 1)
     monkeypatch.setattr(Cluster, "connected", not_started)
     monkeypatch.setattr(Cluster, "check", lambda self: None)
+    monkeypatch.setattr(Cluster, "shortage", lambda self: "few files")
     assert run(measure.app, ["--store", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "measuring 1 network, which may take minutes"
+    assert lines[:2] == ["measuring 1 network, which may take minutes", "warning: few files"]
     assert lines[-1] == "stopped: Ray could not be started, twice"
 
 
