@@ -259,7 +259,8 @@ def title_of(question: Question) -> str:
         what = "least number of training samples" if least == "data_count" else f"least {least}"
         specs = question.every_spec
         values = list(dict.fromkeys(value_of(spec, str(along)) for spec in specs))
-        reaches = f"{subject} reaches accuracy {first.target:g} on what is held out"
+        accuracy = "the accuracy `target`" if along == "target" else f"accuracy {first.target:g}"
+        reaches = f"{subject} reaches {accuracy} on what is held out"
         fixed = "" if "N" in (along, least) else _fixed_size(question, specs)
         return f"What is the {what} with which {reaches}, at {fixed and f'{fixed} and '}{along} = {_listed(values)}?"
     if question.study == "tune":

@@ -66,7 +66,7 @@ def _in_brief(place: At, row: Sequence[ThresholdResult], probing: Mapping[tuple[
     more = [Text(f"and {len(still) - MOST_OPEN} more")] if len(still) > MOST_OPEN else []
     ends = dict.fromkeys(str(r.threshold) for r in (*found[:1], *found[-1:]))
     signs = " ?" * any(r.verdict == "non-monotone" for r in found) + " *" * any(r.lower_ended == UNAUDITED for r in found)
-    span = ["<= " * found[0].is_cut + "..".join(ends) + signs] if found else []
+    span = ["<= " * found[0].is_cut + " to ".join(ends) + signs] if found else []
     others = Counter(bracket_text(r, []).plain for r in row if r.threshold is None and r.verdict != "open")
     told = "; ".join([*span, *[f"{count} {text}" for text, count in others.items()]])
     unknown = others or (found and found[0].is_cut)

@@ -338,6 +338,13 @@ def test_a_question_says_what_size_it_is_about(name: str, ask: Ask, tmp_path: Pa
     assert [one.title for one in told_of(tmp_path)] == [TITLES[name]]
 
 
+def test_a_question_about_several_targets_names_them_once(ask: Ask, tmp_path: Path) -> None:
+    words = "scaling --decoder mlp --along target=0.6,0.9 --N 12 --seeds 1 --datasets bumps"
+    launched(tmp_path, ask(f"{words} --store {tmp_path}"), most=0)
+    wanted = "the mlp reaches the accuracy `target` on what is held out, at N = 12 and target = 0.6, 0.9?"
+    assert [one.title for one in told_of(tmp_path)] == [f"What is the least number of training samples with which {wanted}"]
+
+
 def test_a_search_for_two_objectives_is_told_as_one(ask: Ask, tmp_path: Path) -> None:
     launched(tmp_path, ask(f"{QUESTIONS['two objectives']} --store {tmp_path}"))
     [told] = told_of(tmp_path)

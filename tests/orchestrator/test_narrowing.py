@@ -297,7 +297,7 @@ def test_a_table_of_places_with_unequal_seeds_tells_how_many_are_answered() -> N
     counts = seeds(search, rows)
     assert [(line[1], line[2]) for line in lines] == [(str(N), f"{counts[N]} of {counts[N]}") for N in SIZES]
     found = sorted(r.threshold for r in search.answer(rows) if r.N == 16 and r.threshold is not None)
-    assert lines[0][3] == f"{found[0]}..{found[-1]}"
+    assert lines[0][3] == f"{found[0]} to {found[-1]}"
     known = list(rows)
     partly = Rows(row for row in known if not row["key"].startswith(f"16 {counts[16] - 1}"))
     assert shown(search, partly)[1][2] == f"{counts[16] - 1} of {counts[16]}"
@@ -313,7 +313,7 @@ def test_of_equal_least_thresholds_the_table_tells_that_less_may_do() -> None:
     ]
     columns = brackets_table("least widths", results, {}, BUMPS).columns
     [told] = [column for column in columns if str(column.header) == "thresholds"]
-    assert [str(cell) for cell in told.cells] == ["<= 20..30"] * 3 + ["<= 20"]
+    assert [str(cell) for cell in told.cells] == ["<= 20 to 30"] * 3 + ["<= 20"]
 
 
 def test_a_data_set_that_is_known_well_enough_gets_no_seed_for_another() -> None:
