@@ -10,6 +10,9 @@ from typing import Any, Generic, TypeVar
 
 from analysis import regularization, scaling
 from analysis.asked import Asked, is_usual
+from analysis.generators import LEAST_SEEDS
+from analysis.report.findings import ENDED_WELL
+from analysis.report.usual import departures
 from analysis.results import Results
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.axes import BUMPS
@@ -43,14 +46,15 @@ class Found(Generic[AnyAnswer]):
 
 def scaling_answer(results: Results) -> Found[scaling.Answer] | None:
     """The thresholds of the question, or, of runs without one, of the setting for which most are known, of both data sets if
-    there is such a one; None without any run of the study. A setting is all that its runs have in common: decoder, encoding,
-    target, budget, ..."""
+    there is such a one, then of the setting that is nearest to the usual one; None without any run of the study. A setting is
+    all that its runs have in common: decoder, encoding, target, budget, ..."""
     found = [*_asked_thresholds(results), *_guessed_thresholds(results)]
 
     def rank(one: Found[scaling.Answer]) -> tuple[Any, ...]:
         known, s = one.answer.table[one.answer.table["verdict"] != "failed"], one.settings
         most = s["task"] == BUMPS, known["dataset"].nunique(), len(known), s["decoder"] == "cnn", s["max_steps"]
-        return *most, not one.guessed, s["stop"] != "early", -s["resolution"]
+        near = -departures(s, s["task"], s["decoder"]) if s["task"] == BUMPS else 0
+        return *most, near, not one.guessed, s["stop"] != "early", -s["resolution"]
 
     return _first(sorted(found, key=rank, reverse=True))
 
@@ -58,8 +62,8 @@ def scaling_answer(results: Results) -> Found[scaling.Answer] | None:
 def regularization_answer(
     results: Results, needed: Collection[str] = tuple(COMPARED), measured: Collection[str] | None = None
 ) -> Found[regularization.Answer] | None:
-    """The comparison of the published settings with most seeds, then most steps, a larger N, the paper's box. None while none
-    has all that are needed.
+    """The comparison of the published settings with most seeds, then most steps, a larger N, the paper's box, the fewest
+    settings that are not the usual ones. None while none has all that are needed.
 
     Args:
         needed: the settings that it must have.
@@ -71,7 +75,8 @@ def regularization_answer(
     def rank(one: Found[regularization.Answer]) -> tuple[Any, ...]:
         s, seeds = one.settings, _seeds(one.answer, needed)
         first = () if measured is None else (min(_seeds(one.answer, needed, measured).get(n, 0) for n in needed),)
-        return *first, min(seeds.values()), s["max_steps"], s["N"], s["region"] == "corner", not one.guessed
+        near = -departures(s, PENALTY_TASK)
+        return *first, min(seeds.values()), s["max_steps"], s["N"], s["region"] == "corner", near, not one.guessed
 
     return _first(sorted(found, key=rank, reverse=True))
 
@@ -81,6 +86,14 @@ def penalty_run(runs: Sequence[Row]) -> Row | None:
     most runs; None without any."""
     groups = _grouped([run for run in runs if _is_final(run)], but=("seed", *WEIGHTS))
     return max(groups, key=len)[0] if groups else None
+
+
+def seeds_to_ask(run: Row, runs: Sequence[Row]) -> int:
+    """How many seeds the comparison of this run is to have, so that enough are left beside those of which a run did not end
+    well."""
+    groups = _grouped([one for one in runs if _is_final(one)], but=("seed", *WEIGHTS))
+    same = [one for group in groups if any(one["key"] == run["key"] for one in group) for one in group]
+    return LEAST_SEEDS + len({one["seed"] for one in same if one["status"] not in ENDED_WELL})
 
 
 def _first(found: Sequence[Found[AnyAnswer]]) -> Found[AnyAnswer] | None:

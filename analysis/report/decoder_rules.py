@@ -85,7 +85,7 @@ def fails_in_box(results: Results) -> Finding:
         choice.others,
         pictures("fail-in-box", choice.table, "errors", "generated"),
         _errors_beside(also(results.table, choice, others)),
-        choice.lacks("encodings"),
+        choice.lacks("encodings", results),
     )
 
 
@@ -188,7 +188,7 @@ def depth_does_not_help(results: Results) -> Finding:
     tables = [choice.groups[name] for name, where in groups.items() if where["depth"] in shown]
     table = pd.concat(tables) if any(len(t) for t in tables) else pd.DataFrame()
     finding = _finding("depth", conditions, results, choice, table, "by-depth")
-    return dataclasses.replace(finding, lacks=_two_depths(results.table, choice).lacks("encodings"))
+    return dataclasses.replace(finding, lacks=_two_depths(results.table, choice).lacks("encodings", results))
 
 
 def _two_depths(table: pd.DataFrame, choice: Choice) -> Choice:
@@ -251,8 +251,10 @@ def plus_becomes_bump(results: Results) -> Finding:
 
 def stripes_flatten_volume(results: Results) -> Finding:
     """How far the volume inside the box differs from that outside, with and without stripes. A decoder of one layer has no
-    hidden layer 2."""
-    depth, choice = choose_depth(results.table[results.table["depth"] >= 2], BESIDE_STRIPES)
+    hidden layer 2. Stripes alone are another question."""
+    table = results.table
+    asked = (table["depth"] >= 2) & ~((table["dataset"] == STRIPES["dataset"]) & (table["data_count"] == 0))
+    depth, choice = choose_depth(table[asked], BESIDE_STRIPES)
     conditions = [_has_learned(choice, name, name) for name in BESIDE_STRIPES]
     conditions += [
         Condition(
@@ -298,7 +300,8 @@ def rotation_mixes(results: Results) -> Finding:
     if not choice.seeds:
         return dataclasses.replace(finding, lacks=None)
     run = choice.table.to_dict("records")[0]
-    return dataclasses.replace(finding, lacks=of_rotation(run) if choice.seeds < LEAST_SEEDS else UNMEASURED)
+    few = choice.seeds < LEAST_SEEDS
+    return dataclasses.replace(finding, lacks=of_rotation(run, choice.seeds_to_ask(results)) if few else UNMEASURED)
 
 
 def _finding(
@@ -312,7 +315,7 @@ def _finding(
 ) -> Finding:
     at = f"at depth {depth}, " if depth else ""
     drawn = pictures(claim, shown, *names)
-    lacks = choice.lacks("encodings" if depth is None else "geometry")
+    lacks = choice.lacks("encodings" if depth is None else "geometry", results)
     seen = at + in_words(conditions) + choice.lost(results) if choice.settings else ""
     return Finding(conditions, seen, choice.settings, choice.others, drawn, lacks=lacks)
 

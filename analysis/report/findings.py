@@ -17,7 +17,9 @@ from matplotlib.figure import Figure
 from analysis.digits import told_apart
 from analysis.generators import LEAST_SEEDS
 from analysis.report.missing import Lacks, of_decoders
+from analysis.report.usual import departures
 from analysis.results import Results
+from orchestrator.searches import Row
 
 REPRODUCED, NOT_REPRODUCED, NOT_ENOUGH = "reproduced", "not reproduced", "not enough runs"
 DEPENDS = "depends"
@@ -218,16 +220,31 @@ class Choice:
         tables = [group for group in self.groups.values() if len(group)]
         return pd.concat(tables).drop_duplicates(["key", "measure", "quantity", "layer"]) if tables else pd.DataFrame()
 
-    def lacks(self, study: str) -> Lacks | None:
-        """What trains the seeds that groups are short of; see `of_decoders`. None if no run tells how."""
+    def lacks(self, study: str, results: Results) -> Lacks | None:
+        """What trains the seeds that groups are short of, as each seed is compared with itself; see `of_decoders`. None if no
+        run tells how."""
         shared = dict(self.shared or self.elsewhere)
         if not shared or any("depth" not in where for where in self.asked.values()):
             return None
         shared["options"] = json.loads(shared.pop("setting_options"))
-        short = [name for name, group in self.groups.items() if group["seed"].nunique() < LEAST_SEEDS]
-        if not short:
+        if self.paired_seeds >= LEAST_SEEDS:
             return UNMEASURED
-        return of_decoders([{**self._own(name), **self.asked[name], **shared} for name in short], study)
+        lost, seeds = self.lost_seeds(results), self.seeds_to_ask(results)
+        wanted = {*range(seeds)} - lost
+        short = [name for name, group in self.groups.items() if wanted - {*group["seed"]}]
+        return of_decoders([{**self._own(name), **self.asked[name], **shared} for name in short], study, seeds)
+
+    @property
+    def paired_seeds(self) -> int:
+        """How many seeds all groups have."""
+        return len(set[int].intersection(*({*group["seed"]} for group in self.groups.values()))) if self.groups else 0
+
+    def seeds_to_ask(self, results: Results) -> int:
+        """How many there are to be, so that enough are left beside those of which a run did not end well."""
+        return LEAST_SEEDS + len(self.lost_seeds(results))
+
+    def lost_seeds(self, results: Results) -> set[int]:
+        return {run["seed"] for run in self._lost(results)}
 
     def _own(self, name: str) -> dict[str, Any]:
         """OWN of a group's runs; of a group without any, only what runs of the same decoder have, and None."""
@@ -239,7 +256,11 @@ class Choice:
 
     def lost(self, results: Results) -> str:
         """`; 7 more diverged`: how many runs of this setting did not end well, of seeds of which no run counts."""
-        statuses: dict[str, str] = {}
+        statuses = Counter(run["status"] for run in self._lost(results))
+        return "".join(f"; {count} more {status}" for status, count in sorted(statuses.items()))
+
+    def _lost(self, results: Results) -> list[Row]:
+        lost: dict[str, Row] = {}
         unwell = [run for run in results.runs if run["stop"] == "budget" and run["status"] not in ENDED_WELL]
         unwell = [run for run in unwell if run["key"] not in results.tuned]
         for name, group in self.groups.items() if self.shared and unwell else ():
@@ -248,8 +269,8 @@ class Choice:
             for run in unwell:
                 is_same = all(value is None or run[column] == value for column, value in wanted.items())
                 if is_same and run["options"] == options and run["seed"] not in seeds:
-                    statuses[run["key"]] = run["status"]
-        return "".join(f"; {count} more {status}" for status, count in sorted(Counter(statuses.values()).items()))
+                    lost[run["key"]] = run
+        return list(lost.values())
 
     def values(self, group: str, measure: str, quantity: str, layer: int | None = None) -> BySeed:
         """A quantity of a group by seed; seeds for which it is not a finite number are left out."""
@@ -282,11 +303,12 @@ def shared_names(groups: Iterable[Where]) -> tuple[str, ...]:
 
 
 def choose(table: pd.DataFrame, groups: Mapping[str, Where], most: Callable[[Sequence[int]], int] = min) -> Choice:
-    """The setting in which the group with fewest seeds has most; then most seeds in all, the larger N, and more steps.
+    """The setting in which the group with fewest seeds has most; then most seeds in all, the larger N, more steps, and the
+    fewest values that are not the usual ones.
 
     Only runs that took their whole budget of steps and ended well count. All groups agree in `shared_names`; in what neither
-    that nor `groups` says, each group takes what most of its seeds have. Of runs of a seed that differ in nothing of this, as
-    in their target alone, the one with the first key counts.
+    that nor `groups` says, each group takes what most of its seeds have, and of several the nearest to the usual one. Of runs
+    of a seed that differ in nothing of this, as in their target alone, the one with the first key counts.
 
     Args:
         most: of the seeds of each group, what the setting is to have most of.
@@ -311,12 +333,16 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where], most: Callable[[Seq
             for run in part:
                 if run.shared == setting:
                     by_own.setdefault(run.own, set()).add(run.seed)
-            count, own = max(((len(found), own) for own, found in by_own.items()), default=(0, ()))
-            picked[setting][name] = own
+            counted = [
+                (len(found), -_departures(dict(zip(own_names, own, strict=True)), groups[name]), own)
+                for own, found in by_own.items()
+            ]
+            count, _, picked[setting][name] = max(counted, default=(0, 0, ()))
             seeds.append(count)
             different = max(different, len(by_own))
         settings += different
-        ranks.append((most(seeds), sum(seeds), setting))
+        near = -_departures(dict(zip(shared, setting, strict=True)), next(iter(groups.values())))
+        ranks.append((most(seeds), sum(seeds), *setting[:2], near, setting))
     if not ranks:
         tasks = {where.get("task") for where in groups.values()}
         usual = first.loc[first["task"].isin(tasks), list(SHARED)].value_counts()
@@ -331,6 +357,12 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where], most: Callable[[Seq
         {name: table[table["key"].isin(keys)] for name, keys in chosen.items()},
         dict(zip(shared, best, strict=True)), settings - 1, groups,
     )  # fmt: skip
+
+
+def _departures(values: Where, where: Where) -> int:
+    """How many of these values, of runs of a group, are not the usual ones of its task and decoder."""
+    options = json.loads(values.get("setting_options", "{}"))
+    return departures({**values, **options}, where.get("task", ""), where.get("decoder"))
 
 
 def choose_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> tuple[int, Choice]:

@@ -29,7 +29,7 @@ class Lacks:
     why: str = ""
 
 
-def of_decoders(settings: Sequence[Fields], study: str) -> Lacks:
+def of_decoders(settings: Sequence[Fields], study: str, seeds: int = LEAST_SEEDS) -> Lacks:
     """For runs of the bump task with a box held out: a command for those that one command can train together.
 
     Args:
@@ -42,7 +42,7 @@ def of_decoders(settings: Sequence[Fields], study: str) -> Lacks:
         code = "" if setting["dataset"] == "bumps" else setting["encoding"]
         at = (setting["dataset"], code, *(setting[n] for n in ("decoder", "depth", "holdout", "width", "precision")))
         together.setdefault(at, []).append(setting)
-    return Lacks([[*_question(some, study), *_training(some[0])] for some in together.values()])
+    return Lacks([[*_question(some, study), *_training(some[0], seeds)] for some in together.values()])
 
 
 def of_scaling(settings: Fields, datasets: Sequence[str], least_size: int) -> Lacks:
@@ -59,19 +59,19 @@ def of_scaling(settings: Fields, datasets: Sequence[str], least_size: int) -> La
     return Lacks([_study("scaling", words)], "" if enough else "which further grid sizes to train at")
 
 
-def of_penalties(run: Fields) -> Lacks | None:
+def of_penalties(run: Fields, seeds: int = LEAST_SEEDS) -> Lacks | None:
     """For the comparison of the penalties that this is a run of; None if no command can ask for its number of steps."""
     epochs, options = _epochs(run), run["options"]
     if epochs is None:
         return None
-    asked = {"N": run["N"], "region": run["holdout"], "seeds": LEAST_SEEDS, **PUBLISHED}
+    asked = {"N": run["N"], "region": run["holdout"], "seeds": seeds, **PUBLISHED}
     asked |= {name: options[name] for name in ("sigma", "init", "tolerance")}
     asked |= {"rank": options["rank"] or None, "channels": run["width"], "epochs": epochs}
     asked |= {name: run[name] for name in ("depth", "schedule", "batch_size", "lr", "weight_decay")}
     return Lacks([_study("regularization", _words(asked))])
 
 
-def of_rotation(run: Fields) -> Lacks | None:
+def of_rotation(run: Fields, seeds: int = LEAST_SEEDS) -> Lacks | None:
     """For the rotation study that this is a run of; None if no command can ask for its steps, or for its digit, which came from
     a file that the row does not name."""
     epochs, options = _epochs(run), run["options"]
@@ -79,7 +79,7 @@ def of_rotation(run: Fields) -> Lacks | None:
     if epochs is None or not image.startswith(DIGIT):
         return None
     gap = f"{_text(options['gap_low'])}..{_text(options['gap_high'])}"
-    asked = {"digit": image.removeprefix(DIGIT), "angles": options["angles"], "gap": gap, "seeds": LEAST_SEEDS, "N": run["N"]}
+    asked = {"digit": image.removeprefix(DIGIT), "angles": options["angles"], "gap": gap, "seeds": seeds, "N": run["N"]}
     asked |= {"epochs": epochs} | {name: run[name] for name in ("width", "batch_size", "lr", "weight_decay")}
     return Lacks([_study("rotation", _words(asked))])
 
@@ -96,13 +96,13 @@ def _question(settings: Sequence[Fields], study: str) -> Command:
     return _study(study, _words(asked | {"depth": one["depth"], "by_depth": "none", "holdouts": one["holdout"]}))
 
 
-def _training(setting: Fields) -> Command:
+def _training(setting: Fields, seeds: int = LEAST_SEEDS) -> Command:
     """How a decoder of the bump task is trained, and over how many seeds; options of the task that are not the usual ones."""
     names = ("max_steps", "width", "precision", "lr", "batch_size", "weight_decay")
     size = {} if isinstance(setting["N"], list) else {"N": setting["N"]}
     others = {name: value for name, value in setting["options"].items() if BumpTask.defaults.get(name) != value}
     options = [word for name, value in others.items() for word in ("--option", f"{name}={_text(value)}")]
-    return _words(size | {"seeds": LEAST_SEEDS} | {name: setting[name] for name in names}) + options
+    return _words(size | {"seeds": seeds} | {name: setting[name] for name in names}) + options
 
 
 def _study(name: str, words: Command) -> Command:

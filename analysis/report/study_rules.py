@@ -16,7 +16,7 @@ from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, PowerLaw, above, fit_power_law, fitted, is_censored, is_cut
 from analysis.generators import LEAST_SEEDS
 from analysis.regularization import LEARNED_SHARE
-from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
+from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer, seeds_to_ask
 from analysis.report.findings import (
     NOT_ENOUGH,
     REPRODUCED,
@@ -68,7 +68,7 @@ def regularization_helps(results: Results) -> Finding:
     if found is None:
         return Finding(conditions, lacks=_lacking_penalties(results))
     answer = found.answer
-    lacks = of_penalties(next(iter(answer.rows.values())))
+    lacks = _of_comparison(answer, results)
     alt = "ID and OOD error without a penalty, with each of the two and with both"
     pictures = [Picture("regularization-errors", alt, partial(draw_errors, answer))]
     if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
@@ -91,7 +91,7 @@ def embeddings_are_bands(results: Results) -> Finding:
     table = averaged.merge(measured, on="key")
     conditions = _of_bands(table)
     few = averaged["setting"].value_counts().reindex(NONE_AND_BOTH, fill_value=0).min() < LEAST_SEEDS
-    lacks = of_penalties(next(iter(answer.rows.values()))) if few else UNMEASURED
+    lacks = _of_comparison(answer, results) if few else UNMEASURED
     pictures = []
     if (table["quantity"] == "band").any():
         alt = "strength of the bands of the box's coordinates, seen and unseen; lines: means over the seeds, areas: their range"
@@ -126,7 +126,12 @@ def _blank(answer: regularization.Answer) -> float:
 def _lacking_penalties(results: Results) -> Lacks | None:
     """What trains the missing runs of the comparison that most runs are of."""
     run = penalty_run([run for run in results.runs if run["key"] not in results.tuned])
-    return None if run is None else of_penalties(run)
+    return None if run is None else of_penalties(run, seeds_to_ask(run, results.runs))
+
+
+def _of_comparison(answer: regularization.Answer, results: Results) -> Lacks | None:
+    run = next(iter(answer.rows.values()))
+    return of_penalties(run, seeds_to_ask(run, results.runs))
 
 
 def stripes_scale_linearly(results: Results) -> Finding:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -228,6 +229,17 @@ def test_the_question_with_most_thresholds_is_shown_then_the_finer_one_and_the_o
     finding, page = judged("scaling", results)
     assert (finding.others, finding.settings["resolution"], finding.settings["stop"]) == (2, "0.1", "budget")
     assert "The store has 2 other settings that could have been used." in page
+
+
+def test_of_questions_with_as_many_thresholds_that_of_the_usual_settings_is_shown(ask: Ask, tmp_path: Path) -> None:
+    for more in ("--target 0.6", "--target 0.95", "", "--lr 0.01"):
+        launched(tmp_path, ask(f"{MLP} --N 8,12 --seeds 1 --store {tmp_path} {more}"))
+    for guessed in (False, True):
+        found = scaling_answer(Results.of(tmp_path))
+        assert found is not None
+        shown = {name: found.settings[name] for name in ("target", "lr")}
+        assert (shown, found.others, found.guessed) == ({"target": 0.9, "lr": 1e-3}, 3, guessed)
+        shutil.rmtree(tmp_path / "questions", ignore_errors=True)
 
 
 def test_rows_without_a_question_are_guessed_as_before_and_this_is_said(ask: Ask, tmp_path: Path) -> None:

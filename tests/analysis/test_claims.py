@@ -304,6 +304,15 @@ def test_every_condition_is_broken_by_a_test(claim: Claim) -> None:
     assert all(condition.text.startswith(broken) for condition in reproduced(claim.id).conditions)
 
 
+@pytest.mark.parametrize("seeds", [2, 0])
+def test_stripes_alone_are_no_stripes_and_bumps(seeds: int) -> None:
+    both = (world()["dataset"] != "bumps") & (world()["holdout"] == "center")
+    alone = world()[both].assign(data_count=0)
+    alone["key"] = alone["key"] + "alone"
+    finding = judge("stripes-volume", pd.concat([world()[~both | (world()["seed"] < seeds)], alone], ignore_index=True))
+    assert (finding.verdict, finding.seeds) == ("not enough runs", seeds)
+
+
 class TestVerdict:
     def test_it_is_the_median_over_seeds_that_must_meet_the_bound(self) -> None:
         assert verdict([Condition("", {0: 0.0, 1: 2.0, 2: 3.0}, ">=", 2)]) == "reproduced"
@@ -370,6 +379,27 @@ class TestChoice:
         assert (settings["N"], settings["max_steps"]) == ("28", "3150")
         more = table_of([*self.rows({"bump": 4, "ramp": 4}, N=20), *self.rows({"bump": 3, "ramp": 3}, **large)])
         assert choose(more, self.GROUPS).settings["N"] == "20"
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"lr": 0.1}, {"lr": 1e-4}, {"batch_size": 64}, {"weight_decay": 0.1}, {"schedule": "cosine"}, {"width": 512},
+            {"precision": "tf32"}, {"options": {"sigma": 2.0}}, {"options": {"sigma": 0.5}},
+        ],
+    )  # fmt: skip
+    def test_of_two_with_as_many_seeds_the_usual_one_is_taken(self, other: Columns) -> None:
+        usual, unusual = (self.rows({"bump": 3, "ramp": 3}, **columns) for columns in ({}, other))
+        groups = {name: {"task": BUMP_TASK, "decoder": "cnn", **where} for name, where in self.GROUPS.items()}
+        choice = choose(table_of([*unusual, *usual]), groups)
+        assert (choice.seeds, choice.others, {*choice.table["key"]}) == (3, 1, {one["key"] for one in usual})
+        more = self.rows({"bump": 4, "ramp": 4}, **other)
+        assert {*choose(table_of([*usual, *more]), groups).table["key"]} == {one["key"] for one in more}
+
+    def test_of_two_widths_of_a_decoder_the_usual_one_is_taken(self) -> None:
+        widths = [("cnn", 64), ("cnn", 128), ("mlp", 256), ("mlp", 512)]
+        table = table_of([one for decoder, width in widths for one in self.rows({"bump": 3}, decoder=decoder, width=width)])
+        groups = {name: {"task": BUMP_TASK, "decoder": name} for name in ("cnn", "mlp")}
+        assert choose(table, groups).settings["width"] == "64, 256"
 
     def test_options_are_part_of_the_setting(self) -> None:
         wide = self.rows({"bump": 3, "ramp": 3}, options={"sigma": 2.0})
@@ -543,6 +573,24 @@ class TestLost:
         again = self.runs(3, "diverged", 0, target=0.5)
         found = Results([*runs, *again], world(), tuned=frozenset(run["key"] for run in runs))
         assert BY_ID["superposition"].evaluate(found).seen == judge("superposition", world()).seen
+
+    def test_further_seeds_are_asked_for_in_their_place(self) -> None:
+        table = world()[(world()["seed"] > 0) | (world()["encoding"] != "ramp")]
+        finding = judge("binary-kernel", table, self.runs(1, "diverged", 0, encoding="ramp"))
+        assert (finding.verdict, finding.seen[-17:]) == ("not enough runs", "; 1 more diverged")
+        assert finding.lacks is not None
+        [words] = finding.lacks.commands
+        assert words[words.index("--seeds") + 1] == "4"
+        assert words[words.index("--encodings") + 1] == "bump,ramp", "each seed is compared with itself"
+
+    def test_groups_with_other_seeds_lack_runs(self) -> None:
+        ramp = world(5)["encoding"] == "ramp"
+        table = world(5)[(ramp & (world(5)["seed"] >= 2)) | (~ramp & (world(5)["seed"] <= 2))]
+        finding = judge("binary-kernel", table)
+        assert (finding.verdict, finding.seeds) == ("not enough runs", 1)
+        assert finding.lacks is not None
+        [words] = finding.lacks.commands
+        assert (words[words.index("--seeds") + 1], words[words.index("--encodings") + 1]) == ("3", "ramp")
 
     def test_a_depth_is_one_of_those_that_are_judged(self) -> None:
         runs = [*self.runs(2, "diverged", depth=2, dataset="stripes+bumps", data_count=50), *self.runs(1, "diverged")]
@@ -891,6 +939,18 @@ class TestRegularization:
         assert both is not None
         assert (both.settings["region"], both.settings["N"], both.guessed) == ("corner", 32, True)
         assert regularization_answer(results(finals(holdout="corner-validation"))) is None
+
+    def test_of_as_many_seeds_the_usual_ones_are_taken_and_lost_ones_are_asked_for(self) -> None:
+        for lr in (1e-4, 1e-2):
+            rebuilt = regularization_answer(results([*finals(lr=lr), *finals()]))
+            assert rebuilt is not None
+            assert (rebuilt.settings["lr"], rebuilt.others) == (1e-3, 1)
+        lost = [run | {"status": "diverged"} if run["seed"] == 0 and run["options"]["lambda_entropy"] else run for run in finals()]
+        finding = judge("regularization", runs=lost)
+        assert finding.verdict == "not enough runs"
+        assert finding.lacks is not None
+        [words] = finding.lacks.commands
+        assert words[words.index("--seeds") + 1] == "4"
 
 
 def bands(runs: list[dict[str, Any]], strengths: Mapping[str, float], rank: float = 1.0) -> pd.DataFrame:
