@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ def draw_errors(table: pd.DataFrame) -> Figure:
         ticks = sorted({0, low, high, N - 1})
         axes.set_xticks(ticks, [str(t) for t in ticks], fontsize=SMALL)
         axes.set_yticks(ticks, [str(t) for t in ticks], fontsize=SMALL)
-        means = [values_of(table, f"{region}_mse", decoder=decoder, encoding=encoding).mean() for region in ("id", "ood")]
+        means = [_mean_of(table, f"{region}_mse", decoder=decoder, encoding=encoding) for region in ("id", "ood")]
         axes.set_title(
             f"{DECODER_NAMES[decoder]}, {ENCODING_NAMES[encoding]}\nID {means[0]:.1e}, OOD {means[1]:.1e}", fontsize=SMALL
         )
@@ -83,7 +84,7 @@ def draw_by_depth(table: pd.DataFrame) -> Figure:
     """Pictures at four positions of the box by number of hidden layers (paper figure 10)."""
     depths = sorted(int(d) for d in table["depth"].unique())
     pictures = [array_of(table, "pictures", depth=d) for d in depths]
-    proper = [values_of(table, "ood_proper", depth=d).mean() for d in depths]
+    proper = [_mean_of(table, "ood_proper", depth=d) for d in depths]
     titles = [f"depth {d}\n{share:.0%} proper" for d, share in zip(depths, proper, strict=True)]
     figure = Figure(figsize=(1.1 + 1.15 * len(depths), 0.5 + 1.1 * len(pictures[0])), layout="constrained")
     _draw_pictures(figure, table, pictures, titles)
@@ -186,6 +187,13 @@ def _draw_pictures(
     bar = figure.colorbar(shown, ax=grid, shrink=0.7, pad=0.01)
     bar.ax.tick_params(labelsize=SMALL)
     bar.set_label("pixel value (cross: where the bump belongs)", fontsize=SMALL)
+
+
+def _mean_of(table: pd.DataFrame, quantity: str, **columns: Any) -> float:
+    """Over the seeds that have a number; NaN if none has."""
+    values = values_of(table, quantity, **columns)
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else np.nan
 
 
 def _encodings(table: pd.DataFrame) -> list[str]:

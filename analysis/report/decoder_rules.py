@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import sub
+from typing import Any
 
 import pandas as pd
 
@@ -20,6 +21,7 @@ from analysis.report.findings import (
     Choice,
     Condition,
     Finding,
+    Picture,
     Where,
     also,
     choose,
@@ -29,6 +31,7 @@ from analysis.report.findings import (
     number,
     paired,
     ratio,
+    share,
 )
 from analysis.report.missing import of_rotation
 from analysis.report.pictures import pictures
@@ -65,7 +68,7 @@ def fails_in_box(results: Results) -> Finding:
             Condition(f"{code}: OOD accuracy", ood_accuracy, "<", 0.5),
         ]
         if len(ood_accuracy):
-            seen.append(f"{code} {number(conditions[-1].judged)}")
+            seen.append(f"{code} {share(conditions[-1].judged)}")
         shares = (choice.values(code, "misplaced", name).values() for name in ("aligned_ood", "aligned_chance"))
         medians = [number(statistics.median(values)) for values in shares if values]
         if len(medians) == 2:
@@ -95,7 +98,8 @@ def _errors_beside(choice: Choice) -> Beside | None:
     for group in choice.groups:
         values = [pd.Series(choice.values(group, "images", name), dtype=float) for name in names]
         if len(values[0]):
-            rows.append((group, str(len(values[0])), *(number(v.median()) for v in values)))
+            medians = [v.median() for v in values]
+            rows.append((group, str(len(values[0])), *map(number, medians[:2]), *map(share, medians[2:])))
     columns = ("decoder, code, box", "seeds", "ID MSE", "OOD MSE", "ID accuracy", "OOD accuracy")
     return Beside("Medians of the other decoders and boxes, which do not affect the verdict.", columns, rows) if rows else None
 
@@ -140,9 +144,10 @@ def volume_contracts(results: Results) -> Finding:
         Condition("log10 volume in the box minus outside, last hidden layer", last, "<=", -0.1),
         Condition("contraction at the last hidden layer minus the size of the difference at layer 0", more, ">", 0),
     ]
-    codes = _of_depths(results.table, choice, {code: {**CNN, "encoding": code} for code in ("bump", "ramp")})
+    codes = _of_depths(results.table, choice, {code: {**CNN, "encoding": code} for code in ("bump", "ramp")}, ("bump",))
     finding = _finding("volume", conditions, results, choice, codes, "volumes", depth=depth)
-    finding.pictures.extend(pictures("volume", _of_depths(results.table, choice, BESIDE_STRIPES), "volume-gap"))
+    striped = _of_depths(_with_bumps(results.table), choice, BESIDE_STRIPES, ("bumps",))
+    finding.pictures.extend(pictures("volume", striped, "volume-gap"))
     return dataclasses.replace(finding, beside=_volumes_beside(choice, {"bump": depth}))
 
 
@@ -214,10 +219,11 @@ def mlp_is_opposite(results: Results) -> Finding:
         Condition("factorization of the last hidden layer, MLP minus CNN", less, "<", 0),
     ]
     mlp: dict[str, Where] = {code: {**BUMPS, "decoder": "mlp", "encoding": code} for code in ("bump", "ramp")}
-    shown = _of_depths(results.table, choice, mlp)
-    striped = {f"{name}, {n}": {**where, "decoder": name} for n, where in BESIDE_STRIPES.items() for name in groups}
+    shown = _of_depths(results.table, choice, mlp, ("bump",))
+    both = {f"{name}, {n}": {**where, "decoder": name} for n, where in BESIDE_STRIPES.items() for name in groups}
+    striped = _of_depths(_with_bumps(results.table), choice, both, [f"{name}, bumps" for name in groups])
     finding = _finding("mlp", conditions, results, choice, shown, "volumes", "by-layer", depth=depth)
-    finding.pictures.extend(pictures("mlp", _of_depths(results.table, choice, striped), "volume-gap"))
+    finding.pictures.extend(pictures("mlp", striped, "volume-gap"))
     return dataclasses.replace(finding, beside=_volumes_beside(choice, last))
 
 
@@ -252,9 +258,8 @@ def plus_becomes_bump(results: Results) -> Finding:
 def stripes_flatten_volume(results: Results) -> Finding:
     """How far the volume inside the box differs from that outside, with and without stripes. A decoder of one layer has no
     hidden layer 2. Stripes alone are another question."""
-    table = results.table
-    asked = (table["depth"] >= 2) & ~((table["dataset"] == STRIPES["dataset"]) & (table["data_count"] == 0))
-    depth, choice = choose_depth(table[asked], BESIDE_STRIPES)
+    table = _with_bumps(results.table)
+    depth, choice = choose_depth(table[table["depth"] >= 2], BESIDE_STRIPES)
     conditions = [_has_learned(choice, name, name) for name in BESIDE_STRIPES]
     conditions += [
         Condition(
@@ -265,7 +270,7 @@ def stripes_flatten_volume(results: Results) -> Finding:
         )
         for layer in range(2, max(depth, 2) + 1)
     ]
-    shown = _of_depths(results.table, choice, BESIDE_STRIPES)
+    shown = _of_depths(table, choice, BESIDE_STRIPES)
     finding = _finding("stripes-volume", conditions, results, choice, shown, "volume-gap", "volumes", depth=depth)
     return dataclasses.replace(finding, beside=_volumes_beside(choice, dict.fromkeys(BESIDE_STRIPES, depth)))
 
@@ -314,7 +319,7 @@ def _finding(
     depth: int | None = None,
 ) -> Finding:
     at = f"at depth {depth}, " if depth else ""
-    drawn = pictures(claim, shown, *names)
+    drawn = [one for name in names for one in _drawn(claim, shown, name, depth)]
     lacks = choice.lacks("encodings" if depth is None else "geometry", results)
     seen = at + in_words(conditions) + choice.lost(results) if choice.settings else ""
     return Finding(conditions, seen, choice.settings, choice.others, drawn, lacks=lacks)
@@ -330,17 +335,46 @@ def _by_bumps(*counts: int) -> dict[str, Where]:
     return {str(count): {**STRIPED_CORNER, "data_count": count} for count in counts}
 
 
+def _with_bumps(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the runs on stripes alone."""
+    return table[(table["dataset"] == "bumps") | (table["data_count"] > 0)]
+
+
 def _depths(table: pd.DataFrame) -> list[int]:
     return sorted({int(depth) for depth in table["depth"]})
 
 
-def _of_depths(table: pd.DataFrame, choice: Choice, groups: Mapping[str, Where]) -> pd.DataFrame:
-    """Runs of these groups, of the setting that was chosen, at every depth at which there are runs of all of them."""
+def _of_depths(
+    table: pd.DataFrame, choice: Choice, groups: Mapping[str, Where], judged: Collection[str] = ()
+) -> pd.DataFrame:
+    """Runs of these groups, of the setting that was chosen, at every depth at which there are runs of all of them; where some
+    are named as judged, at every depth at which there are runs of these."""
+    alike = {name: {**_made_alike(choice, where), **where} for name, where in groups.items()}
     by_depth = [
-        also(table, choice, {name: {**where, "depth": depth} for name, where in groups.items()}) for depth in _depths(table)
+        also(table, choice, {name: {**where, "depth": depth} for name, where in alike.items()}) for depth in _depths(table)
     ]
-    tables = [found.table for found in by_depth if found.seeds]
+    tables = [found.table for found in by_depth if all(len(found.groups[name]) for name in judged or groups)]
     return pd.concat(tables) if tables else table.iloc[:0]
+
+
+def _made_alike(choice: Choice, where: Where) -> Where:
+    """Width and precision of the chosen runs of the same decoder, and the number of images of those of the same data set, so
+    that no further group brings runs of others in their place."""
+    alike: dict[str, Any] = {}
+    for group in choice.groups.values():
+        if len(group) and group["decoder"].iloc[0] == where["decoder"]:
+            is_same = group["dataset"].iloc[0] == where["dataset"]
+            alike |= dict(group[["width", "precision", *["data_count"] * is_same]].iloc[0])
+    return alike
+
+
+def _drawn(claim: str, shown: pd.DataFrame, name: str, depth: int | None) -> list[Picture]:
+    """The figure of this name. Volumes are drawn at the depth that is judged, which the caption names; none where the geometry
+    was not measured there."""
+    if name != "volumes" or depth is None:
+        return pictures(claim, shown, name)
+    measured = shown[matching(shown, {"depth": depth, "measure": "geometry"})]
+    return [dataclasses.replace(one, alt=f"{one.alt}; at depth {depth}") for one in pictures(claim, measured, name)]
 
 
 def _volume_gap(choice: Choice, group: str, layer: int, derivatives: str = "") -> BySeed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -240,7 +241,8 @@ class Report:
                 "seeds": finding.seeds,
                 "seen": finding.seen,
                 "conditions": [
-                    {**asdict(c), "judged": c.judged, "met": c.enough and c.met, "met_by": c.met_by} for c in finding.conditions
+                    asdict(c) | {"values": known_values(c), "judged": c.judged, "met": c.enough and c.met, "met_by": c.met_by}
+                    for c in finding.conditions
                 ],
                 "comparisons": [asdict(one) for one in finding.comparisons],
                 "settings": finding.settings,
@@ -310,9 +312,15 @@ def slug(words: str) -> str:
     return words.replace(" ", "-")
 
 
-def spread(values: Mapping[int, float]) -> str:
-    """The range over seeds."""
-    return f"{number(min(values.values()))} to {number(max(values.values()))}" if values else ""
+def spread(condition: Condition) -> str:
+    """The range over seeds, with the digits that tell it from the bound."""
+    values = known_values(condition).values()
+    return f"{beside(min(values), condition.bound)} to {beside(max(values), condition.bound)}" if values else ""
+
+
+def known_values(condition: Condition) -> dict[int, float]:
+    """Its value of each seed; of one that has none of its own, and only counts, it is NaN."""
+    return {seed: value for seed, value in condition.values.items() if not math.isnan(value)}
 
 
 def seeds(condition: Condition) -> str:

@@ -43,7 +43,10 @@ FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
         kernels.draw_kernel_numbers,
         f"agreement of the similarity of images with the binary kernel; {POINTS}",
     ),
-    "volumes": (geometry.draw_volumes, "volume metric of every layer at every position, the held-out box dashed"),
+    "volumes": (
+        geometry.draw_volumes,
+        "volume metric of every layer at every position, of the lowest seed, the held-out box dashed",
+    ),
     "volume-gap": (geometry.draw_volume_gap, f"volume metric in the held-out box less that outside, by layer{SEEDS}"),
     "by-layer": (geometry.draw_by_layer, f"linear probes and factorization metric by layer, without the image{SEEDS}"),
     "tuning": (tuning.draw_tuning, "activation of units of several layers at every position"),

@@ -170,14 +170,14 @@ def bumps_scale_cubically(results: Results) -> Finding:
     found = scaling_answer(results)
     answer = None if found is None else found.answer
     fit = answer.fits.get("bumps") if answer else None
-    values = _exponents(answer, "bumps")
+    seeds = dict.fromkeys(_exponents(answer, "bumps"), math.nan)  # these count, and have no interval of their own
     lower, upper = (math.nan, math.nan) if fit is None or fit.lower is None or fit.upper is None else (fit.lower, fit.upper)
     slope, few = _slope(answer, "bumps"), _lacking(answer, "bumps")
     conditions = [
-        Condition(f"upper end of the 95 % interval of the exponent{slope}", values, ">=", PAPER_CUBIC, upper, few),
-        Condition(f"lower end of the 95 % interval of the exponent{slope}", values, "<=", PAPER_CUBIC, lower, few),
+        Condition(f"upper end of the 95 % interval of the exponent{slope}", seeds, ">=", PAPER_CUBIC, upper, few),
+        Condition(f"lower end of the 95 % interval of the exponent{slope}", seeds, "<=", PAPER_CUBIC, lower, few),
     ]
-    width = Condition(f"width of the 95 % interval of the exponent{slope}", values, "<=", MOST_WIDTH, upper - lower, few)
+    width = Condition(f"width of the 95 % interval of the exponent{slope}", seeds, "<=", MOST_WIDTH, upper - lower, few)
     finding = _scaling_finding([*conditions, width], found, ("bumps",), draws=False)
     if answer is None or fit is None:
         return finding

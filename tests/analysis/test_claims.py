@@ -26,7 +26,7 @@ from analysis.report.findings import (
     in_words,
     verdict,
 )
-from analysis.report.page import outcome
+from analysis.report.page import Drawn, Part, Report, outcome, spread
 from analysis.report.papers import PAPERS, Paper
 from analysis.report.study_rules import _exponents, _least_ratio
 from analysis.results import OF_QUANTITY, OF_RUN, Results
@@ -178,6 +178,22 @@ def test_misplaced_bumps_stand_beside_the_failures_and_do_not_decide() -> None:
     assert without.verdict == "reproduced"
 
 
+def test_no_accuracy_reads_as_a_bound_that_it_misses() -> None:
+    table = world()
+    for decoder in ("cnn", "mlp"):
+        table = changed(table, 0.4996, {**CENTER, "decoder": decoder, "encoding": "bump", "quantity": "ood_accuracy"})
+        table = changed(table, 0.89996, {**CENTER, "decoder": decoder, "encoding": "bump", "quantity": "id_accuracy"})
+    finding = judge("fail-in-box", table)
+    assert finding.seen.startswith("accuracy in the box: bump 0.4996, one-hot 0.3, ")
+    assert finding.beside is not None
+    assert finding.beside.rows == [("mlp, bump, center", "3", "5e-05", "0.004", "0.8999", "0.4996")]
+    for seed in range(3):
+        where = {**STRIPED, "data_count": 0, "quantity": "ood_accuracy", "seed": seed}
+        table = changed(table, 0.9496 + seed / 1e4, where)
+    (accuracy, *_) = judge("stripes-compose", table).conditions
+    assert (spread(accuracy), accuracy.met_by) == ("0.9496 to 0.9498", 0)
+
+
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("claim", DECODER_CLAIMS, ids=lambda claim: claim.id)
 def test_two_seeds_are_not_enough_and_runs_that_diverged_are_no_seeds(claim: Claim) -> None:
@@ -311,6 +327,76 @@ def test_stripes_alone_are_no_stripes_and_bumps(seeds: int) -> None:
     alone["key"] = alone["key"] + "alone"
     finding = judge("stripes-volume", pd.concat([world()[~both | (world()["seed"] < seeds)], alone], ignore_index=True))
     assert (finding.verdict, finding.seeds) == ("not enough runs", seeds)
+
+
+class TestFigures:
+    """Those beside the claims about volumes are of the runs that are judged, whatever others there are."""
+
+    def shown(self, claim: str, table: pd.DataFrame) -> dict[str, set[tuple[Any, ...]]]:
+        """Of each figure the data sets, depths, widths and codes of its runs."""
+        finding = judge(claim, table)
+        assert finding.seen.startswith("at depth 4, ")
+        drawn = {one.name: (one.alt, one.draw.args[0]) for one in finding.pictures}  # type: ignore[attr-defined]
+        assert all(("at depth 4" in alt) is name.endswith("-volumes") for name, (alt, _) in drawn.items())
+        columns = ["dataset", "depth", "width", "encoding"]
+        return {name: set(part[columns].itertuples(index=False, name=None)) for name, (_, part) in drawn.items()}
+
+    @pytest.mark.parametrize("claim", ["volume", "mlp-opposite", "stripes-volume"])
+    def test_volumes_are_of_the_judged_depth_beside_a_deeper_run(self, claim: str) -> None:
+        table = world()
+        deeper = table[(table["depth"] == 4) & (table["seed"] == 2)]
+        deeper = deeper.assign(depth=6, key=deeper["key"] + "6")
+        shown = self.shown(claim, pd.concat([table, deeper], ignore_index=True))
+        depths = {name: {depth for _, depth, *_ in runs} for name, runs in shown.items()}
+        volumes = {name: found for name, found in depths.items() if name.endswith("-volumes")}
+        assert list(volumes.values()) == [{4}]
+        assert all(found == {2, 4, 6} for name, found in depths.items() if name not in volumes), "the others name each depth"
+
+    @pytest.mark.slow(1)
+    @pytest.mark.parametrize("depths", [(), (2,), (2, 4)], ids=["no ramp", "ramp at depth 2", "ramp at both"])
+    def test_a_code_that_is_not_judged_is_drawn_where_it_is(self, depths: tuple[int, ...]) -> None:
+        table = world()
+        ramp = [row({"depth": depth, "decoder": "mlp", "width": 256, "encoding": "ramp"}, 0, ("geometry", "volume_id", 0), -1.0)
+                for depth in depths]  # fmt: skip
+        table = table[(table["encoding"] != "ramp") | table["depth"].isin(depths)]
+        table = pd.concat([table, table_of(ramp)], ignore_index=True) if ramp else table
+        for claim, name, width in (("volume", "volume-volumes", 64), ("mlp-opposite", "mlp-volumes", 256)):
+            codes = ("bump", "ramp") if 4 in depths else ("bump",)
+            assert self.shown(claim, table)[name] == {("bumps", 4, width, code) for code in codes}
+        by_layer = {("bumps", depth, 256, "bump") for depth in (2, 4)} | {("bumps", depth, 256, "ramp") for depth in depths}
+        assert self.shown("mlp-opposite", table)["mlp-by-layer"] == by_layer
+
+    @pytest.mark.slow(1)
+    @pytest.mark.parametrize("depths", [(), (2,)], ids=["no stripes", "stripes at depth 2"])
+    def test_stripes_that_are_not_judged_are_drawn_where_they_are(self, depths: tuple[int, ...]) -> None:
+        table = world()
+        table = table[(table["dataset"] == "bumps") | table["depth"].isin(depths)]
+        striped = {("stripes+bumps", depth, 64, "bump") for depth in depths}
+        for claim, widths in (("volume", (64,)), ("mlp-opposite", (64, 256))):
+            shown = self.shown(claim, table)[f"{claim.removesuffix('-opposite')}-volume-gap"]
+            assert shown == {("bumps", depth, width, "bump") for depth in (2, 4) for width in widths} | striped
+
+    def test_a_further_code_brings_no_runs_of_another_width(self) -> None:
+        table = world()
+        narrow = table[(table["decoder"] == "mlp") & (table["seed"] < 2)].assign(width=128)
+        narrow = pd.concat([narrow.assign(encoding=code, key=narrow["key"] + code) for code in ("bump", "ramp")])
+        shown = self.shown("mlp-opposite", pd.concat([table, narrow], ignore_index=True))
+        assert shown["mlp-volumes"] == {("bumps", 4, 256, "bump")}
+
+    def test_stripes_alone_are_not_drawn_in_the_place_of_stripes_and_bumps(self) -> None:
+        table = world()
+        striped = (table["dataset"] != "bumps") & (table["holdout"] == "center")
+        alone = pd.concat([table[striped].assign(data_count=0, key=table["key"] + more, seed=table["seed"] + int(more))
+                           for more in "03"])  # fmt: skip
+        finding = judge("stripes-volume", pd.concat([table, alone], ignore_index=True))
+        assert (finding.verdict, finding.settings["data_count"]) == ("reproduced", "50, 495")
+        shown = [picture.draw.args[0] for picture in finding.pictures]  # type: ignore[attr-defined]
+        assert [{*part["data_count"]} for part in shown] == [{50, 495}] * 2
+
+    def test_there_are_no_volumes_where_none_were_measured(self) -> None:
+        table = world()
+        unmeasured = table[(table["measure"] != "geometry") | (table["depth"] == 2)]
+        assert "volume-volumes" not in self.shown("volume", unmeasured)
 
 
 class TestVerdict:
@@ -699,6 +785,17 @@ class TestScaling:
         assert (too_low in finding.seen) == (verdict == "not enough runs")
         assert "at N = 40 more are needed than this law has" in finding.seen
 
+    @pytest.mark.slow(1)
+    def test_seeds_have_no_interval_of_their_own(self) -> None:
+        for count, wanted in ((3, "not reproduced"), (2, "not enough runs")):
+            finding = judge("cubic", runs=probes(power(1.9), seeds=count))
+            assert (finding.verdict, finding.seeds) == (wanted, count)
+            assert [spread(condition) for condition in finding.conditions] == [""] * 3
+            section = BY_ID["cubic"], finding, list[Drawn]()
+            (told,) = Report([Part(paper_of(BY_ID["cubic"]), [section])], 1, 0.0).to_json()
+            assert (told["verdict"], told["seeds"]) == (wanted, count)
+            assert [condition["values"] for condition in told["conditions"]] == [{}] * 3
+
     def test_what_has_no_interval_has_no_ends_of_it(self) -> None:
         finding = judge("cubic", runs=probes(power(1.9), seeds=2))
         assert finding.seeds == 2
@@ -945,8 +1042,8 @@ class TestRegularization:
             rebuilt = regularization_answer(results([*finals(lr=lr), *finals()]))
             assert rebuilt is not None
             assert (rebuilt.settings["lr"], rebuilt.others) == (1e-3, 1)
-        lost = [run | {"status": "diverged"} if run["seed"] == 0 and run["options"]["lambda_entropy"] else run for run in finals()]
-        finding = judge("regularization", runs=lost)
+        lost = finals(seeds=1, status="diverged")
+        finding = judge("regularization", runs=[*[run for run in finals() if run["seed"]], *lost])
         assert finding.verdict == "not enough runs"
         assert finding.lacks is not None
         [words] = finding.lacks.commands

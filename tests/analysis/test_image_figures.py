@@ -100,6 +100,20 @@ def test_a_decoder_without_any_error_has_its_figure_too(encodings: pd.DataFrame)
     FigureCanvasAgg(figure).draw()
 
 
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_mean_in_a_title_is_of_the_seeds_that_have_a_number(wrong: float, encodings: pd.DataFrame) -> None:
+    found = encodings[encodings["encoding"] == "one-hot"].copy()
+    known = {"id_mse": 0.25, "ood_mse": 0.5, "ood_proper": 0.75}
+    for quantity, value in known.items():
+        found.loc[found["quantity"] == quantity, "value"] = np.where(found["seed"][found["quantity"] == quantity], value, wrong)
+    assert maps(figures.draw_errors(found))[0].get_title() == "CNN, one-hot code\nID 2.5e-01, OOD 5.0e-01"
+    by_depth = figures.draw_by_depth(found[found["decoder"] == "cnn"])
+    assert maps(by_depth)[0].get_title().endswith("\n75% proper")
+    found.loc[found["quantity"].isin(known), "value"] = np.nan
+    assert maps(figures.draw_errors(found))[0].get_title().endswith("ID nan, OOD nan")
+
+
 @pytest.mark.slow(2)
 @pytest.mark.parametrize("codes", [["one-hot"], ["bump", "one-hot"]])
 def test_titles_of_errors_end_before_the_scale_whose_labels_are_alike(encodings: pd.DataFrame, codes: list[str]) -> None:
