@@ -53,10 +53,11 @@ from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcom
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.scratch import no_room
 from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UnexportedError, UserError, counted, printable
+from orchestrator.opened import identity
 from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, StoreError, drop_question, save_question
 from orchestrator.store.contents import FAILED
-from orchestrator.store.folder import identity, is_folder
+from orchestrator.store.folder import is_folder
 from orchestrator.study import Study
 from orchestrator.versions import versions
 from trainables.needs import Tasks
@@ -471,13 +472,18 @@ class _Launch:
 
     def _end_told(self, error: BaseException | None) -> str:
         """What is said of an end by a signal (None), or by what, and how to continue."""
-        store, kept = self.options.store, KEPT
-        if identity(self._runs) != self._place and "://" not in store:
-            kept = f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
+        kept = self._moved() or KEPT
         if error is None:
             return f"interrupted; {kept}\nto continue: {self.resume}"
         mended = "once that is mended, " if isinstance(error, UserError | UnfitError) else ""  # else it ends the same
         return f"stopped: {error}\n{kept}; {mended}to continue: {self.resume}"
+
+    def _moved(self) -> str:
+        """What to say if the store is not where it was any more; nothing if it is."""
+        store = self.options.store
+        if identity(self._runs) == self._place or "://" in store:
+            return ""
+        return f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
 
     def _signalled(self) -> int:
         """The exit code of a launch that a signal has ended; 0 for any other."""
@@ -522,6 +528,8 @@ class _Launch:
                 files, unexported = error.files, str(error)
             return self.store.publish(self.study.name, files), unexported
         except OSError as error:
+            if moved := self._moved():
+                return [], f"the files could not be written: {moved}"
             hint = "free space, or name" if error.errno in FULL_DISK else "name"
             why = error.strerror or error
             return [], f"the files could not be written to {self.out} ({why}): {hint} another folder with --out"

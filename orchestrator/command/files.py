@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.opened import check_there
+
 SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """What a formula may begin with; some spreadsheets also take the wide signs of East Asian scripts."""
 FORMULA = re.compile(rf"""([;\t\n])(?! *[+-][\d.]+(?:e[+-]?\d+)?\1)(["\s]*)(?=[{re.escape("".join(SIGNS))}])""")
@@ -28,7 +30,12 @@ LEFT_SECONDS = 3600.0
 
 def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write one file per name into the folder `out`; a reader sees the former file or the new one, whole. What killed processes
-    left of files with these names goes."""
+    left of files with these names goes.
+
+    Raises:
+        OSError: they cannot be written, also as `out` lies in a store that was moved (see `check_there`).
+    """
+    check_there(out)
     out.mkdir(parents=True, exist_ok=True)
     _sweep(out, contents)
     for name, content in contents.items():

@@ -23,6 +23,7 @@ from orchestrator.command.tables import (
 )
 from orchestrator.engine.estimate import Chain, Work
 from orchestrator.errors import FULL_DISK, UnexportedError, UserError, of_asked, printable
+from orchestrator.opened import check_there
 from orchestrator.searches import Rows
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
@@ -124,6 +125,7 @@ def with_export(files: Sequence[Path], tuning: OptunaSearch, rows: Rows, file: P
         UnexportedError: that one cannot be written.
     """
     try:
+        check_there(file)
         tuning.export(rows, file, name)
     except OSError as error:
         hint = "free space, or name" if error.errno in FULL_DISK else "name"

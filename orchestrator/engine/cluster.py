@@ -18,7 +18,7 @@ from typing import Any
 
 from orchestrator.engine.heads import answering, from_environment, silence
 from orchestrator.engine.pulse import Part
-from orchestrator.engine.scratch import fits, scratch, too_long
+from orchestrator.engine.scratch import fits, scratch, unfit
 from orchestrator.engine.signals import obeyed_within
 from orchestrator.errors import LostRayError, UserError, counted, printable
 from trainables.control_groups import control_groups
@@ -37,6 +37,9 @@ RAY_FILES, FILES_PER_WORKER = 80, 8
 
 LARGEST_FILE = OBJECT_STORE_BYTES + 8
 """Bytes of the file of the object store, in /dev/shm or elsewhere. With one byte less allowed, raylet is ended as it starts."""
+
+SHARED_MEMORY = Path("/dev/shm")
+"""Where Ray looks on Linux, before it chooses the place of the object store."""
 
 FEWEST_ADDRESSES, ENOUGH_ADDRESSES = 3.5e9, 4e9
 """Bytes of address space of a process with Ray and torch: on two cores studies crashed with 3.1 and 3.3 GB, and went through
@@ -102,6 +105,7 @@ class Cluster:
             raise UserError(told)
         if (told := _shortage_of_file_size()) is not None:
             raise UserError(told)
+        _check_shared_memory()
         _check_loopback()
         if self.gpus_per_run > 0:
             import torch
@@ -248,7 +252,7 @@ class Cluster:
         import ray
 
         if not fits(folder):
-            raise UserError(too_long(folder.parent))
+            raise UserError(unfit(folder.parent))
         why = ""
         for name in ("ray", "ry2"):
             place = folder / name
@@ -353,6 +357,19 @@ def _last_words(place: Path) -> str:
             told += [f"{name}: {line.strip()[:MOST_SAID]}" for line in lines if TELLING.search(line)][-1:]
     told = told or said
     return "".join(f"; {line}" for line in map(printable, told))
+
+
+def _check_shared_memory() -> None:
+    """
+    Raises:
+        UserError: there is none on this machine. Ray itself tries for a minute.
+    """
+    if sys.platform == "linux" and not SHARED_MEMORY.is_dir():
+        shared = str(SHARED_MEMORY)
+        raise UserError(
+            f"this machine has no folder {shared}, which an embedded Ray needs: mount a tmpfs there (mkdir {shared} && mount "
+            f"-t tmpfs tmpfs {shared}); a container has one, unless it is started with --ipc=none"
+        )
 
 
 def _check_loopback() -> None:

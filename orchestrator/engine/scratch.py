@@ -66,8 +66,8 @@ def scratch() -> Iterator[Path]:
 
 
 def fits(folder: Path) -> bool:
-    """Whether Ray's sockets have short enough paths in the part `ray` of this folder."""
-    return len(os.fsencode(folder / "ray")) + RAY_ADDS <= SOCKET_PATH
+    """Whether Ray can have its sockets in the part `ray` of this folder: their paths must be short, and in ASCII."""
+    return os.fspath(folder).isascii() and len(os.fsencode(folder / "ray")) + RAY_ADDS <= SOCKET_PATH
 
 
 def remove(folder: Path) -> None:
@@ -92,8 +92,11 @@ def no_room(place: str) -> str:
     return f"the disk of temporary files is full ({printable(place)}): make room there, or {where}"
 
 
-def too_long(place: Path) -> str:
+def unfit(place: Path) -> str:
     """What to do if Ray's sockets fit nowhere: not into a folder in this place either."""
+    if not os.fspath(place).isascii():
+        told = f"{printable(str(place))} has letters in its path that Ray cannot take"
+        return f"{told}: set {_names(place)} to a folder with letters of ASCII alone in its path"
     most = SOCKET_PATH - RAY_ADDS - len(f"/{PREFIX}12345678/ray")
     told = f"{printable(str(place))} has too long a path for the sockets of Ray"
     return f"{told}: set {_names(place)} to a folder whose path has at most {most} characters"

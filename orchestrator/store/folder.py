@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator.errors import printable
+from orchestrator.opened import MOVED, identity
 from orchestrator.store.locks import SLOW_SECONDS, StoreLocks
 from orchestrator.store.place import Item, Result, Stamp, StoreError, Tell, UnreadableError, tell_on_stderr
 
@@ -314,7 +315,7 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
         errno.EROFS: f"make the disk writable and {again}",
         **dict.fromkeys((errno.EACCES, errno.EPERM), f"allow writing there, or ask its owner to, and {again}"),
         **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder"),
-        errno.ENOENT: "the store was moved or removed while in use",
+        errno.ENOENT: MOVED,
         errno.EFBIG: f"allow larger files (ulimit -f unlimited) and {again}",
         **dict.fromkeys((errno.EMFILE, errno.ENFILE), f"allow more open files (ulimit -n) and {again}"),
         **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENOTCONN), f"see that the disk works, and {again}"),
@@ -401,15 +402,6 @@ def in_memory(path: Path) -> Iterator[None]:
 
 def stamp_of(found: os.stat_result) -> Stamp:
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """What tells a folder from another one by the same name; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def is_apart(path: Path, folder: Path) -> bool:

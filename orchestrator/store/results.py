@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from orchestrator.errors import printable
+from orchestrator.opened import remember
 from orchestrator.store.artifacts import Artifacts
 from orchestrator.store.contents import FAILED, checked, choose, ended_well
 from orchestrator.store.parts import slices, take
@@ -100,6 +101,7 @@ class ResultStore(Artifacts):
             self.close()
             raise
         self._reader.keeps_news = True
+        remember(self.path)
 
     def _make_ready(self) -> None:
         """Create the folder of the rows, and sweep up what dead launches left."""

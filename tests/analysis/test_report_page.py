@@ -401,6 +401,36 @@ def test_a_page_that_follows_outlives_a_store_that_is_gone_and_a_folder_that_can
     assert len(value_of((out / "runs" / "0.js").read_bytes())[1]["runs"]) == 4
 
 
+def test_a_page_in_a_store_that_is_moved_as_it_is_written_does_not_make_the_store_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, moved, reports, told = tmp_path / "store", tmp_path / "moved", list[Report](), list[str]()
+    with ResultStore(store) as opened:
+        opened.append([row(0)])
+    builder, judged = Builder(str(store), store / "page", every=LOOK_EVERY), Report.of
+    builder.build()
+
+    def put() -> None:
+        with ResultStore(store) as opened:
+            opened.append([row(1)])
+        monkeypatch.setattr(Report, "of", going)
+
+    def going(*given: Any) -> Report:
+        monkeypatch.setattr(Report, "of", judged)
+        store.rename(moved)
+        return judged(*given)
+
+    def back() -> None:
+        assert not store.exists()
+        moved.rename(store)
+
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(reports.append, Waiting([put, lambda: None, back, lambda: None]), told.append)
+    gone = "the store was moved or removed while in use"
+    assert told[0] == f"the page could not be written into {store / 'page'} ({gone}); looking again"
+    assert [report.runs for report in reports] == [2]
+
+
 def test_what_comes_up_while_a_page_follows_is_told_once(tmp_path: Path) -> None:
     told: list[str] = []
     with ResultStore(tmp_path / "store") as opened:

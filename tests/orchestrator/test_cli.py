@@ -717,6 +717,48 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
     assert "to continue: " in told.splitlines()[-1]
 
 
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("how", ["moved", "unmounted"])
+@pytest.mark.parametrize("out", [None, "store/a/b", "elsewhere"])
+def test_the_files_of_an_answer_do_not_make_a_store_anew_that_was_moved_away(
+    how: str, out: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, moved, rows = tmp_path / "store", tmp_path / "moved", list[dict[str, Any]]()
+
+    def execute(execution: Execution, *_: object) -> Outcome:
+        while not execution.search.finished(execution.rows):
+            (spec,) = execution.search.propose(execution.rows, 1)
+            passes = spec.data_count >= threshold(spec.N, spec.seed)
+            end = {"status": "passed", "reason": "target"} if passes else {"status": "missed", "reason": "budget"}
+            rows.append(make_row(spec, accuracy=float(passes), steps=3, seconds=1.0, task_version="1", fixed_count=0, **end))
+            execution.store.append(rows[-1:])
+            execution.rows.add(rows[-1])
+        place.rename(moved)
+        if how == "unmounted":
+            place.mkdir()
+        execution.observer.finished(rows[-1])
+        return execution.outcome
+
+    words = ["--N", "8", "--seeds", "1", "--task", "tests.toy:Toy", "--store", str(place)]
+    words += [] if out is None else ["--out", str(tmp_path / out)]
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "executed", trained_by(execute))
+        assert run(scaling.app, words) == (0 if out == "elsewhere" else 1)
+    assert place.exists() == (how == "unmounted")
+    assert how == "moved" or list(place.iterdir()) == []
+    told = capsys.readouterr().out
+    why = f"{place} was moved or removed while in use, with its runs: move it back, or all are trained again; to continue: "
+    assert (f"\nthe files could not be written: {why}" in told) == (out != "elsewhere")
+    assert (tmp_path / "elsewhere" / "scaling.csv").exists() == (out == "elsewhere")
+    if how == "unmounted":
+        place.rmdir()
+    moved.rename(place)
+    assert run(scaling.app, [*words, "--dry-run"]) == 0
+    assert re.search(rf"│ toys +│ 8 │ +0 │ +{len(rows)} │ +0 │", capsys.readouterr().out), "all runs are done"
+    assert run(scaling.app, words) == 0
+    assert (tmp_path / (out or "store/scaling") / "scaling.csv").exists()
+
+
 class Hung(io.StringIO):
     """A terminal, which can be closed."""
 

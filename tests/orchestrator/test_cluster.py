@@ -117,6 +117,26 @@ def test_a_limit_on_files_below_that_of_the_object_store_is_refused(
         cluster.Cluster("local", workers=2).check()
 
 
+@pytest.mark.parametrize(
+    ("address", "platform", "there", "refused"),
+    [
+        ("local", "linux", "nothing", True), ("local", "linux", "a file", True), ("local", "linux", "a folder", False),
+        ("local", "darwin", "nothing", False),
+    ],
+)  # fmt: skip
+def test_without_shared_memory_no_ray_is_started(
+    address: str, platform: str, there: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shm"
+    {"nothing": lambda: None, "a file": shared.touch, "a folder": shared.mkdir}[there]()
+    monkeypatch.setattr(cluster, "SHARED_MEMORY", shared)
+    monkeypatch.setattr(sys, "platform", platform)
+    mounted = f"mount a tmpfs there (mkdir {shared} && mount -t tmpfs tmpfs {shared})"
+    needs = f"this machine has no folder {shared}, which an embedded Ray needs: {mounted}; "
+    with pytest.raises(UserError, match=f"^{re.escape(needs)}") if refused else contextlib.nullcontext():
+        cluster.Cluster(address, workers=2).check()
+
+
 NO_LOOPBACK = (
     "nothing on this machine can be reached at 127.0.0.1 (Network is unreachable), which an embedded Ray needs: bring the "
     "loopback interface up (ip link set lo up)"

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from orchestrator.engine import scratch as module
+from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.scratch import PREFIX, fits, remove_all, scratch
 from orchestrator.errors import UserError
 from tests.conftest import ROOT
@@ -105,6 +106,27 @@ def test_a_temporary_folder_with_a_long_path_is_passed_over(place: Path, monkeyp
     monkeypatch.setattr(module.os, "access", lambda name, mode: name == str(deep))
     with scratch() as folder:
         assert folder.parent == deep, "only an embedded Ray needs a shorter one"
+
+
+def test_a_temporary_folder_with_letters_outside_ascii_is_passed_over(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray reads the paths of its sockets as ASCII."""
+    named = place / "\u00fc b"
+    named.mkdir()
+    assert not fits(named)
+    assert fits(place / "u b")
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(named))
+    for variable in ("RAY_TMPDIR", "TMPDIR"):
+        monkeypatch.setenv("RAY_TMPDIR", str(named if variable == "RAY_TMPDIR" else place / "none"))
+        with scratch() as folder:
+            assert folder.parent == Path("/tmp")
+        with monkeypatch.context() as patch:
+            patch.setattr(module.os, "access", lambda name, mode: name == str(named))
+            with scratch() as folder:
+                assert folder.parent == named, "only an embedded Ray needs another one"
+                with pytest.raises(UserError) as caught:
+                    Cluster()._start(folder, {})
+        what = "has letters in its path that Ray cannot take"
+        assert str(caught.value) == f"{named} {what}: set {variable} to a folder with letters of ASCII alone in its path"
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,25 @@ def test_two_launches_share_one_store(here: Start, tmp_path: Path) -> None:
     assert list(tables[0]["threshold"]) == list(tables[1]["threshold"])
 
 
+def test_a_store_that_is_moved_while_a_study_runs_is_not_made_anew(here: Start, tmp_path: Path) -> None:
+    store, moved = tmp_path / "results", tmp_path / "moved"
+    options = (*TOY, "--N", "8,16", "--seeds", "1", "--option", "pause=0.1", "--no-speculate", "--pack-size", "1")
+    command = here(*options)
+    while not (store / "scaling" / "scaling.json").exists():
+        assert command.process.poll() is None, command.stdout + command.stderr
+        time.sleep(0.02)
+    store.rename(moved)
+    assert command.wait() == 1
+    assert "results was moved or removed while in use, with its runs: move it back" in command.stdout
+    assert not store.exists()
+    moved.rename(store)
+    rows = read_rows(tmp_path)
+    assert 8 in set(rows["N"])
+    plan = here(*options, "--dry-run")
+    assert plan.wait() == 0, plan.stdout + plan.stderr
+    assert sum(map(int, re.findall(r"│ toys +│ +\d+ │ +\d+ │ +(\d+) │", plan.stdout))) == len(rows), "no run is trained again"
+
+
 @pytest.mark.deep
 def test_a_users_own_task_takes_part(join: Start) -> None:
     options = ("--task", "examples.own_task:Chords", "--N", "8,16", "--decoder", "linear", "--lr", "0.01", "--seeds", "2")

@@ -949,6 +949,28 @@ def test_an_export_that_fails_is_told_as_such_beside_the_files_that_are_there(
 
 
 @pytest.mark.slow(2)
+def test_nothing_is_exported_below_a_disk_with_the_store_that_was_unmounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "store"
+
+    def execute(execution: Execution, *_: object) -> Outcome:
+        walk(execution.search, execution.rows)
+        place.rename(tmp_path / "moved")
+        place.mkdir()
+        return Outcome()
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    monkeypatch.setattr("analysis.files.write_tune", lambda *_: [])
+    place.mkdir()
+    asked = [*CHOOSY, "--search", "lr=0.01|0.1", "--trials", "2", "--confirm", "1", "--seeds", "1"]
+    assert run(tune.app, [*asked, "--export-optuna", str(place / "study.db"), "--store", str(place)]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"could not be written to {place}/study.db (the store was moved or removed while in use): name another" in told
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("option", ["--export-optuna {}", "--export-optuna={}"])
 def test_the_command_that_continues_does_not_name_a_file_that_is_written(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.command import beginning, cli
 from orchestrator.command.files import write_files
+from orchestrator.store import Artifacts, ResultStore
 from tests.conftest import ROOT
 
 
@@ -31,6 +32,57 @@ def test_a_file_that_cannot_be_written_leaves_the_former_and_nothing_else(
         write_files(tmp_path, {"a.csv": b"after"})
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
     assert (tmp_path / "a.csv").read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("how", ["moved", "unmounted", "turned"])
+def test_nothing_is_made_where_a_store_was(how: str, tmp_path: Path) -> None:
+    """Else the store would be moved back into what was made."""
+    place, real, other = (tmp_path / name for name in ("s", "real", "other"))
+    if how == "turned":
+        real.mkdir()
+        place.symlink_to(real)
+        ResultStore(other).close()
+    ResultStore(place).close()
+    write_files(place / "a" / "b", {"a.csv": b"before"})
+    if how == "turned":
+        place.unlink()
+        place.symlink_to(other)
+    else:
+        place.rename(real)
+    if how == "unmounted":
+        place.mkdir()
+    Artifacts(place).with_weights()
+    ResultStore(other if how == "turned" else tmp_path / "another").close()
+    before = sorted(other.rglob("*"))
+    for out in (place / "a" / "b", place / "new" / "one", place / "new" / ".." / "other", place):
+        with pytest.raises(FileNotFoundError, match="the store was moved or removed while in use"):
+            write_files(out, {"a.csv": b"after"})
+    assert sorted(other.rglob("*")) == before
+    if how != "turned":
+        assert how == "unmounted" or not place.exists()
+        assert how == "moved" or list(place.iterdir()) == []
+    write_files(tmp_path / "s-beside" / "a", {"a.csv": b"after"})
+    if place.is_symlink():
+        place.unlink()
+    elif place.exists():
+        place.rmdir()
+    real.rename(place)
+    assert (place / "a" / "b" / "a.csv").read_bytes() == b"before"
+    write_files(place / "a" / "b", {"a.csv": b"after"})
+    assert (place / "a" / "b" / "a.csv").read_bytes() == b"after"
+
+
+def test_a_store_that_is_made_anew_by_a_launch_takes_files_again(tmp_path: Path) -> None:
+    ResultStore(tmp_path / "s").close()
+    (tmp_path / "s").rename(tmp_path / "old")
+    with pytest.raises(FileNotFoundError):
+        write_files(tmp_path / "s" / "a", {"a.csv": b"x"})
+    ResultStore(tmp_path / "s", read_only=True).close()
+    with pytest.raises(FileNotFoundError):
+        write_files(tmp_path / "s" / "a", {"a.csv": b"x"})
+    ResultStore(tmp_path / "s").close()
+    write_files(tmp_path / "s" / "a", {"a.csv": b"x"})
+    assert (tmp_path / "s" / "a" / "a.csv").read_bytes() == b"x"
 
 
 def test_processes_with_one_number_may_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
