@@ -159,6 +159,9 @@ def launch(study: Study, options: LaunchOptions) -> int:
         UserError: something the user can put right, before any run was stored.
     """
     options.check()
+    if isinstance(study.task, ProgramTask) and options.pack_size not in (None, 1):
+        told = f"--pack-size {options.pack_size} is of trainings here: each run of a program is a process by itself"
+        raise UserError(f"{told}, so omit the option")
     command = invocation()
     if options.out is None and "://" not in options.store:
         _check_own(options.folder(study.name))

@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, check_new_file, checked, grouped, main_of, one_of
+from orchestrator.command.cli import App, checked, grouped, main_of, one_of
 from orchestrator.command.options import steps_of
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
@@ -31,6 +31,8 @@ from orchestrator.command.trials import (
     ExportOptuna,
     SearchSeed,
     SeedsPerTrial,
+    check_confirmed,
+    check_export,
     check_grid,
     check_planned,
     confirmed_table,
@@ -382,9 +384,12 @@ def regularization(
     if pruner is None:
         pruner = "median" if len(OBJECTIVES[objectives]) == 1 else "none"
     one_of("--pruner", pruner, PRUNERS)
-    check_new_file("--export-optuna", export_optuna)
-    if confirm is not None and confirm > trials:
-        raise UserError(f"--confirm {confirm} is more than there are trials: give at most {trials}, or more --trials")
+    check_export(export_optuna, where.store, where.folder(NAME))
+    if confirm is not None:
+        check_confirmed(confirm, trials)
+        if not confirm_seeds:
+            told = f"--confirm {confirm} would change nothing, because --confirm-seeds 0 confirms no trial"
+            raise UserError(f"{told}: omit --confirm, or give 1 or more fresh seeds")
     confirm = CONFIRMED if confirm is None else confirm
     check_planned((trials, seeds_per_trial), (confirm, confirm_seeds), "--confirm-seeds")
     if rank is not None and rank > N:

@@ -25,7 +25,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import check_new_file, checked, main_of, one_of
+from orchestrator.command.cli import checked, main_of, one_of
 from orchestrator.command.programs import Described, check_no_program, precision_of_program
 from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.ranges import MOST_PLANNED
@@ -46,6 +46,8 @@ from orchestrator.command.trials import (
     ExportOptuna,
     SearchSeed,
     SeedsPerTrial,
+    check_confirmed,
+    check_export,
     check_grid,
     check_planned,
     confirmed_table,
@@ -346,10 +348,12 @@ def tune(
     one_of("--sampler", sampler, SAMPLERS)
     one_of("--pruner", pruner or "none", PRUNERS)
     one_of("--schedule", schedule, SCHEDULES)
-    check_new_file("--export-optuna", export_optuna)
+    check_export(export_optuna, where.store, where.folder(NAME))
+    usual = inspect.signature(tune).parameters
+    if confirm != usual["confirm"].default:  # which may be more
+        check_confirmed(confirm, trials)
     chosen: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "batch_size": batch_size, "max_steps": max_steps}
     chosen |= {"schedule": schedule, "N": N, "data_count": data_count}
-    usual = inspect.signature(tune).parameters
     changed = [name for name, value in chosen.items() if value != usual[name].default]
     task_: Task
     if program is not None:

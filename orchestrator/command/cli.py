@@ -515,6 +515,7 @@ def check_new_file(option: str, path: Path | None) -> None:
     if path is None:
         return
     if path.exists() or not path.parent.is_dir():
+        check_expanded(option, path)
         why = "exists" if path.exists() else "is in a folder that does not exist"
         raise UserError(f"{option} {str(path)!r} {why}: give the name of a new file")
     check_folder(option, path.parent)

@@ -12,7 +12,9 @@ from typing import Any
 from orchestrator.command.cli import check_expanded
 from orchestrator.errors import UserError
 from orchestrator.store import FOLDERS, ResultStore, StoreError, questions
+from orchestrator.store.bucket import place_of
 from orchestrator.store.folder import is_folder
+from orchestrator.store.remote import wrong_with
 
 
 @contextmanager
@@ -32,11 +34,16 @@ def looking_into(option: str, location: str) -> Iterator[None]:
 def check_named(option: str, location: str) -> None:
     """
     Raises:
-        UserError: the location, which the user gave with this option, is empty, or cannot be entered, or begins with a tilde as
-            `check_expanded` says, or is the folder in a store that holds its rows.
+        UserError: the location, which the user gave with this option, is empty, or a URI that means no place in a bucket, or
+            cannot be entered, or begins with a tilde as `check_expanded` says, or is the folder in a store that holds its rows.
     """
     if not location:
         raise UserError(f"{option} is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
+    if "://" in location and wrong_with(location) is not None:
+        try:
+            place_of(location)
+        except StoreError as error:
+            raise UserError(f"{option}: {error}") from None
     with looking_into(option, location):
         check_expanded(option, location)
         has_rows = "://" not in location and is_folder(Path(location)) and any(Path(location).glob("runs-*.parquet"))
@@ -82,21 +89,23 @@ def _no_runs(option: str, location: str) -> UserError:
     return UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
 
 
-def check_apart(out: Path, store: str, instead: str, within: Sequence[str] = ()) -> None:
+def check_apart(out: Path, store: str, instead: str, within: Sequence[str] = (), option: str = "--out") -> None:
     """
     Args:
-        instead: a folder that may be chosen.
+        instead: what may be chosen.
         within: folders of `out` that are written to.
+        option: the one by which `out` was given.
 
     Raises:
-        UserError: `--out` is a folder in which the store keeps its own files, or one of `within` is.
+        UserError: `out` is in a folder in which the store keeps its own files, or one of `within` is.
     """
     for folder in (out, *(out / name for name in within)):
         place = Path(os.path.realpath(folder))
         for name in FOLDERS:
             if "://" not in store and place.is_relative_to(os.path.realpath(Path(store) / name)):
-                what = f"--out {str(out)!r}" + (f" writes to {str(folder)!r}, which" if folder != out else "")
-                raise UserError(f"{what} is where the store keeps its {name}: choose another folder, such as --out {instead}")
+                what = f"{option} {str(out)!r}" + (f" writes to {str(folder)!r}, which" if folder != out else "")
+                told = f"{what} is where the store keeps its {name}"
+                raise UserError(f"{told}: choose another folder, such as {option} {instead}")
 
 
 def open_store(store: str | Path, **how: Any) -> ResultStore:

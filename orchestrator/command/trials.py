@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from orchestrator.command.cli import check_new_file
 from orchestrator.command.options import searched
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.reading import check_apart
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import (
     FittingTable,
@@ -42,6 +45,8 @@ ExportOptuna = Annotated[
     Path | None, searched(help="Write the trials to this new SQLite file; `optuna-dashboard sqlite:///FILE` shows it.")
 ]
 
+WRITTEN = (".csv", ".json", ".png", ".svg")
+"""Ends of the names of the files of an answer."""
 SHOWN = 5
 """Trials in the live table."""
 JUDGED: Sequence[tuple[str, Callable[[float], str]]] = (
@@ -107,6 +112,40 @@ def check_planned(search: tuple[int, int], confirmation: tuple[int, int], fresh:
     if of_search + fresh_runs > MOST_PLANNED:
         options = "--trials or --seeds-per-trial" if of_search > fresh_runs else f"--confirm or {fresh}"
         raise UserError(f"more than {MOST_PLANNED} runs are too many: ask for fewer {options}")
+
+
+def check_confirmed(confirm: int, trials: int) -> None:
+    """
+    Raises:
+        UserError: more trials are to be confirmed than there are.
+    """
+    if confirm > trials:
+        raise UserError(f"--confirm {confirm} is more than there are trials: give at most {trials}, or more --trials")
+
+
+def check_export(file: Path | None, store: str, out: str) -> None:
+    """
+    Args:
+        file: for the trials, as an Optuna study.
+        out: where the tables and figures of the answer go.
+
+    Raises:
+        UserError: it is no new file that can be written, or the store or the answer needs its place.
+    """
+    if file is None:
+        return
+    option = "--export-optuna"
+    check_new_file(option, file)
+    check_apart(file, store, "study.db", option=option)
+    place = Path(os.path.realpath(file.parent), file.name)
+    folders = [Path(os.path.realpath(folder)) for folder in (out, store) if "://" not in folder]
+    if any(folder.is_relative_to(place) for folder in folders):
+        why = "is the name of a folder that the study makes"
+    elif "://" not in out and place.parent == folders[0] and place.suffix.lower() in WRITTEN:
+        why = "may be the name of a table or figure of the answer"
+    else:
+        return
+    raise UserError(f"{option} {str(file)!r} {why}: give the file another name, such as study.db")
 
 
 def check_grid(tuning: OptunaSearch, trials: int) -> None:

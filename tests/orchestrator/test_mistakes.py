@@ -124,6 +124,15 @@ OF_WORDS: list[tuple[Any, str, str]] = [
     (tuning, "--decoders mlp", "No such option: --decoders: this command takes one, --decoder mlp\n"),
     (encodings, "--decoder", "No such option: --decoder: this command takes several, --decoders\n"),
     (regularization, "--confirm 50 --trials 4", "--confirm 50 is more than there are trials: give at most 4, or more --trials"),
+    (
+        regularization,
+        "--confirm-seeds 0 --confirm 2",
+        "--confirm 2 would change nothing, because --confirm-seeds 0 confirms no trial: omit --confirm, or give 1 or more ",
+    ),
+    (scaling, "--store s3://", "--store: the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not s3://\n"),
+    (export, "--store ftp://a/b --csv x", "--store: the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not ftp"),
+    (regularization, "--export-optuna=~/x.db", f"--export-optuna '~/x.db': {TILDE}: write --export-optuna ~/x.db {HOW}"),
+    (tune, "--search lr=1..2 --export-optuna=~/a/x", f"--export-optuna '~/a/x': {TILDE}: write --export-optuna ~/a/x {HOW}"),
 ]
 OF_SETTINGS: list[tuple[Any, str, str]] = [
     (scaling, "--target 90", "error: --target must lie in (0, 1], not 90.0\n"),

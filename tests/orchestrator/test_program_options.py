@@ -277,6 +277,10 @@ MISTAKES = [
     (changed("--program", SCRIPT, "--counts", "9..3"), "must have 0 <= low <= high"),
     (changed("--program", "true {data_count}", *COUNTS, "--precision", "bfloat16"), "a program chooses its own"),
     (changed("--program", SCRIPT, *COUNTS, "--lr", "0.1"), "--lr would change nothing: write {lr} in --program"),
+    (
+        changed("--program", "true {data_count}", *COUNTS, "--pack-size", "4"),
+        "--pack-size 4 is of trainings here: each run of a program is a process by itself, so omit the option\n",
+    ),
     (changed("--program", SCRIPT, *COUNTS, "--save-weights"), "--save-weights would change nothing, because a program cannot"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "noise"), "--vary 'noise' has no value"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "noise=nan"), "--vary 'noise=nan' must be a finite number, or a word"),

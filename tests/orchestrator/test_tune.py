@@ -41,7 +41,7 @@ from analysis.report.kinds import OF_SEARCH
 from analysis.report.told import ANSWERED, DOUBTFUL, Around
 from analysis.results import Results
 from analysis.tune import Answer, compare, comparison_text, crossed_mean, interval
-from orchestrator import launch, tune
+from orchestrator import launch, regularization, tune
 from orchestrator.command.cli import run
 from orchestrator.command.files import csv_bytes
 from orchestrator.command.searched import OF_RUN, check_columns, read_search
@@ -223,8 +223,8 @@ MISTAKES = [
     (["lr=1e-4..1e-2", "--objective", "seconds"], "depends on the machine and on what else runs there"),
     (["lr=1e-4..1e-2", "--objective", "mse,"], "names no number of a run"),
     (["lr=1e-4..1e-2", "--objective", "mse,mse"], "names a number twice"),
-    (["lr=1e-4..1e-2", "--objective", "min:seeds"], "--objective seeds is not possible, because the tables of the answer have"),
     (["max_steps=20..40", "--max-steps", "2000", "--objective", "steps"], "search other settings than max_steps"),
+    (["lr=1e-4..1e-2", "--objective", "min:seeds"], "--objective seeds is not possible, because the tables of the answer have"),
     (
         ["lr=1e-4..1e-2", "--objective", "max:shift", "--pruner", "median"],
         "no pruner can judge shift: pruning is only for accuracy and the loss that runs minimise (mse or loss), and not for "
@@ -239,7 +239,7 @@ MISTAKES = [
     (["lr=1e-4..1e-2", "--export-optuna", "/proc/study.db"], "'/proc' is not writable"),
     (["lr=1e-4..1e-2", "--seeds", "0"], "--seeds"),
     (["lr=1e-4..1e-2", "--trials", "100000", "--seeds-per-trial", "2"], "ask for fewer --trials or --seeds-per-trial"),
-    (["lr=1e-4..1e-2", "--confirm", "100", "--seeds", "1000"], "too many: ask for fewer --confirm or --seeds"),
+    (["lr=1e-4..1e-2", "--trials", "100", "--confirm", "100", "--seeds", "1000"], "ask for fewer --confirm or --seeds"),
     (["lr=1e-4..1e-2", "--vary", "noise=1"], "--vary is about a program: add --program"),
 ]
 
@@ -250,6 +250,66 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     check_refusal(tune.app, changed(CHOOSY, "--search", *words), hint, tmp_path, capsys)
+
+
+OF_ANSWER = "may be the name of a table or figure of the answer: give the file another name, such as study.db\n"
+OF_FOLDER = "is the name of a folder that the study makes: give the file another name, such as study.db\n"
+IN_STORE = "is where the store keeps its {}: choose another folder, such as --export-optuna study.db\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "others", "hint"),
+    [
+        ("out/{}.json", "--store new --out out", OF_ANSWER),
+        ("out/{}.csv", "--store new --out link", OF_ANSWER),
+        ("link/settings.PNG", "--store new --out out", OF_ANSWER),
+        ("store/{}/errors.svg", "--store store", OF_ANSWER),
+        ("out/new", "--store store --out out/new", OF_FOLDER),
+        ("new", "--store new", OF_FOLDER),
+        ("new", "--store new --out out", OF_FOLDER),
+        ("new", "--store store --out new/tables", OF_FOLDER),
+        ("store/runs/x.db", "--store store", IN_STORE.format("runs")),
+        ("store/runs/x.db", "--store store --out out", IN_STORE.format("runs")),
+        ("within/x.db", "--store store", IN_STORE.format("weights")),
+        ("store/weights/x.db", "--store ./out/../store", IN_STORE.format("weights")),
+        ("store/set-aside", "--store store", IN_STORE.format("set-aside")),
+    ],
+)
+@pytest.mark.parametrize("study", [tune, regularization])
+def test_an_export_where_the_study_writes_is_refused(
+    study: Any, file: str, others: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for folder in ("out", f"store/{study.NAME}", "store/runs", "store/weights"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("out")
+    (tmp_path / "within").symlink_to("store/weights")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    words = [*CHOOSY, "--search", "lr=1e-3..1:log"] if study is tune else ["--N", "8"]
+    file = file.format(study.NAME)
+    assert run(study.app, [*words, "--export-optuna", file, *others.split(), "--dry-run"]) == 2
+    assert capsys.readouterr().err == f"error: --export-optuna {file!r} {hint}"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("file", ["out/study.db", "out/more/tune.json", "store/study.db", "tune.json", "store/scaling/tune"])
+def test_an_export_beside_what_the_study_writes_is_taken(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("out/more", "store/scaling", "store/runs"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    where = ("--store", "store", "--out", "out", "--export-optuna", file)
+    assert made_by(*CHOOSY, "--search", "lr=1e-3..1:log", *where).export == Path(file)
+
+
+def test_no_more_trials_are_to_be_confirmed_than_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*CHOOSY, "--search", "lr=1e-3..1:log", "--trials", "2")
+    assert made_by(*words).search.most == 2
+    assert made_by(*words, "--confirm", "2").search.most == 2
+    for more in ("4", "5"):
+        hint = f"--confirm {more} is more than there are trials: give at most 2, or more --trials\n"
+        given = [*words, "--confirm", more, "--store", str(tmp_path / "store"), "--dry-run"]
+        check_refusal(tune.app, given, hint, tmp_path, capsys)
 
 
 class Silent(Choosy):
@@ -412,6 +472,7 @@ PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--
         (["--search", "lr=0.1..1", "--objective", "loss"], "a program cannot report 'loss' of what is held out"),
         (["--search", "lr=0.1..1", "--pruner", "median"], "and not for programs: use --pruner none"),
         (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
+        (["--search", "lr=0.1..1", "--pack-size", "3"], "--pack-size 3 is of trainings here: each run of a program is a"),
         (["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}"], "--program has no {seed}"),
         (
             ["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}", "--seeds", "1"],
@@ -439,7 +500,7 @@ def made_by(*arguments: str) -> tune.TuneStudy:
 
 
 def test_the_settings_of_a_program_are_searched() -> None:
-    words = ["--program", "echo {lr} {kind} {seed} {data_count}", "--counts", "1..9", "--vary", "kind=a"]
+    words = ["--program", "echo {lr} {kind} {seed} {data_count}", "--counts", "1..9", "--vary", "kind=a", "--pack-size", "1"]
     study = made_by(*words, "--objective", "accuracy", "--search", "lr=0.1..1:log,kind=a|b", "--trials", "5")
     for spec in study.search.propose(Rows(), 4):
         assert spec.option("kind") in ("a", "b")
