@@ -112,7 +112,7 @@ class Answer:
             if (row := search.row(rows, spec)) is not None
         ]
         trials, front = (list(map(_trial, found)) for found in (tuning.finished_trials(rows), tuning.front(rows)))
-        best = None if winner is None else _trial(winner, confirming.rows_of(rows, winner))
+        best = None if winner is None else _trial(winner, confirming.rows_of(rows, winner) or winner.rows)
         searched = tune.Answer.of_search(confirming, rows, {"search": {d.name: d.text for d in tuning.dimensions}})
         return cls.of(trials, finals, best, front, settings, searched)
 
@@ -195,8 +195,8 @@ class Answer:
         return float((of_axis[x] * of_axis[y]).mean()) / N**2
 
     def _choice(self) -> str:
+        complete = int((self.trials["status"] == "finished").sum())
         if self.best is None:
-            complete = int((self.trials["status"] == "finished").sum())
             if not complete:
                 return f"nothing is chosen: none of {len(self.trials)} trials is complete"
             return f"nothing is chosen yet: {complete} of {len(self.trials)} trials are complete, none of them is confirmed"
@@ -208,9 +208,10 @@ class Answer:
         seeds, is_fresh = best.get("seeds") or 1, self.search is not None and len(self.search.confirmed) > 0
         over = f", geometric means over {seeds} {'fresh seeds' if is_fresh else 'seeds of the search'}" if seeds > 1 else ""
         over = ", on one fresh seed" if is_fresh and seeds == 1 else over
-        if self.search is not None and len(self.search.confirmed) > 1:
+        rivals = len(self.search.confirmed) if self.search is not None and is_fresh else complete
+        if rivals > 1:
             over += ", which also chose it and so may flatter it"
-            if not math.isnan(self.search.crossed):
+            if self.search is not None and not math.isnan(self.search.crossed):
                 over += f"; validation MSE if chosen on all seeds but one and judged on that one: {self.search.crossed:.2e}"
         return f"chosen: {values or 'what was given'} (trial {best['number']} of {len(self.trials)}; {errors}{over})"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,10 +79,18 @@ def _settings(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet
         told = {name: one.exponents.get(dataset, "") for name, one in zip(names, studies, strict=True)}
         records.append({"setting": f"exponent, {dataset}", **told})
     if not any(one.exponents for one in studies):
-        told = {name: "; ".join(one.lines[:2]) for name, one in zip(names, studies, strict=True)}
-        records.append({"setting": "answer", **told})
+        answers = ("; ".join(line.strip() for line in one.lines[: _said(one)]) for one in studies)
+        records.append({"setting": "answer", **dict(zip(names, answers, strict=True))})
     title = "the settings in which they differ, and what they answer"
     return Sheet(f"compared-{kind}", title, pd.DataFrame(records, dtype=object))
+
+
+def _said(one: Told) -> int:
+    """How many of its lines are the answer: one for each factor of a signal; of several objectives, all of the front."""
+    if one.question.study == "signal":
+        return len(one.lines)
+    of_front = itertools.takewhile(lambda line: line.startswith(("on the front: ", "  ")), one.lines)
+    return max(2, len(list(of_front)))
 
 
 def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet | None:
@@ -89,16 +99,17 @@ def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> She
     axes = {result.axes for one in studies for result in one.thresholds}
     if any(not one.thresholds for one in studies) or len(axes) > 1:
         return None
-    known = [_by_place(one.thresholds) for one in studies]
+    known, asked = [_by_place(one.thresholds) for one in studies], [_asked(one.thresholds) for one in studies]
     places = sorted({at for of in known for at in of}, key=lambda at: (at[0], isinstance(at[1], str), at[1]))
     [axis] = axes
     records = []
     for dataset, along in places:
         row: dict[str, Any] = {"dataset": dataset, axis.along: along}
         first, *others = ({result.seed: result for result in of.get((dataset, along), ())} for of in known)
-        row[names[0]] = _told_mean(first)
-        for name, other in zip(names[1:], others, strict=True):
-            row[name], row[f"{name} / first"] = _told_mean(other), _ratio(other, first)
+        seeds = [of[dataset, along] for of in asked]
+        row[names[0]] = _told_mean(first, seeds[0])
+        for name, other, count in zip(names[1:], others, seeds[1:], strict=True):
+            row[name], row[f"{name} / first"] = _told_mean(other, count), _ratio(other, first)
         records.append(row)
     if not records:
         return None
@@ -117,10 +128,18 @@ def _by_place(results: Sequence[ThresholdResult]) -> dict[tuple[str, Any], list[
     return found
 
 
-def _told_mean(of: Mapping[int, ThresholdResult]) -> float | str:
-    """The mean of the thresholds by seed, in words where less may do."""
+def _asked(results: Sequence[ThresholdResult]) -> Counter[tuple[str, Any]]:
+    """How many seeds were asked for, by data set and place."""
+    return Counter((result.dataset, result.along) for result in results)
+
+
+def _told_mean(of: Mapping[int, ThresholdResult], asked: int) -> float | str:
+    """The mean of the thresholds by seed, in words where less may do, or where it is that of some of the seeds alone."""
     mean = geometric_mean(result.total_images for result in of.values())
-    return f"at most {mean:.3g}" if any(result.is_cut for result in of.values()) and not math.isnan(mean) else mean
+    is_cut = any(result.is_cut for result in of.values())
+    if math.isnan(mean) or not (is_cut or len(of) < asked):
+        return mean
+    return f"{'at most ' * is_cut}{mean:.3g}{f' ({len(of)} of {asked} seeds)' * (len(of) < asked)}"
 
 
 def _ratio(of: Mapping[int, ThresholdResult], first: Mapping[int, ThresholdResult]) -> float:

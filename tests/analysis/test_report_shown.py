@@ -161,6 +161,23 @@ def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_pa
     [compared] = side_by_side([some], {"there": told_of(there)})
     table = compared.sheets[1].table
     assert list(table[table.columns[2]].isna()) == [True, False, False], "a mean without one seed would be too low"
+    waiting = dataclasses.replace(told[0].thresholds[0], threshold=None, verdict="open")
+    some = dataclasses.replace(told[0], thresholds=[waiting, *told[0].thresholds[1:]])
+    [compared] = side_by_side([some], {"there": told_of(there)})
+    shown = list(compared.sheets[1].table[table.columns[2]])
+    seeds = sum(one.along == waiting.along for one in some.thresholds)
+    assert shown[0].endswith(f" ({seeds - 1} of {seeds} seeds)")
+    assert shown[1:] == list(table[table.columns[2]])[1:]
+
+
+def test_answers_of_several_lines_stand_side_by_side_whole(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['two objectives']} --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    front = ["on the front: a (x)", "  mse 1", "  id_mse 2", "on the front: b (y)", "  mse 2", "  id_mse 1"]
+    for lines, whole in ((front, 6), ([*front, "a against b"], 6), (["winner: a (x)", "  mse 1", "a against b"], 2)):
+        [compared] = side_by_side([dataclasses.replace(told, lines=lines)], {"there": [told]})
+        answer = compared.sheets[0].table.set_index("setting").loc["answer"].iloc[0]
+        assert answer == "; ".join(line.strip() for line in lines[:whole])
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -247,12 +264,13 @@ def test_studies_are_compared_over_the_seeds_that_both_have_and_bounds_are_calle
 
     first = told(s0=(100, "reached"), s1=(200, "reached"), s2=(400, "reached"))
     one = told(s0=(100, "reached"), s1=(None, "open"), s2=(None, "failed"))
-    assert [*line(first, one).values()] == pytest.approx([200, 100, 1.0]), "the same with the seed that both have"
+    only = "100 (1 of 3 seeds)"
+    assert [*line(first, one).values()] == [pytest.approx(200), only, 1.0], "the same with the seed that both have"
     other = told(s3=(50, "reached"))
     assert [*line(first, other).values()] == pytest.approx([200, 50]), "no seed in common"
     least = told(s0=(100, "minimum"), s1=(200, "reached"))
     assert [*line(first, least).values()] == [pytest.approx(200), "at most 141"]
-    assert [*line(least, first, one).values()] == ["at most 141", pytest.approx(200), pytest.approx(100)]
+    assert [*line(least, first, one).values()] == ["at most 141", pytest.approx(200), only]
     none = told(s0=(0, "reached"), s1=(8, "reached"))
     assert [*line(none, first).values()] == pytest.approx([2, 200, 50 * 2**0.5]), "none counts as half a one"
 

@@ -235,8 +235,20 @@ def test_without_fresh_seeds_nothing_is_said_of_them(objectives: str) -> None:
     assert (told["winner"], told["comparison"], told["confirmed"]) == (None, None, [])
     assert not any("fresh" in line or "nan" in line for line in lines)
     if len(winner.rows) > 1:
-        assert lines[0].endswith(f"geometric means over {len(winner.rows)} seeds of the search)")
+        over = f"geometric means over {len(winner.rows)} seeds of the search"
+        assert lines[0].endswith(f"{over}, which also chose it and so may flatter it)")
     assert study.table(rows, {}) is not None
+
+
+def test_the_error_of_weights_that_are_given_is_the_mean_over_the_boxes() -> None:
+    """A pseudo-box is harder than another, and what it adds to all trials tells nothing here."""
+    study = made_by("--lambda-entropy", "0.1", "--lambda-variance", "0.01")
+    harder = dict(zip(study.search.tuning.seeds, (1e-3, 1e-2, 1e-1), strict=True))
+    rows = carried_out(study, lambda spec: {"ood_mse": harder.get(spec.seed, 1e-5), "id_mse": 1e-6})
+    best = study.answer(rows)["best"]
+    assert (best["validation_mse"], best["id_mse"], best["seeds"]) == (pytest.approx(1e-2), pytest.approx(1e-6), 3)
+    [chosen, *_] = study._known.of(rows).lines()
+    assert chosen.endswith("validation MSE 1.00e-02, ID MSE 1.00e-06, geometric means over 3 seeds of the search)")
 
 
 def test_one_fresh_seed_gives_the_errors_of_the_chosen_trial() -> None:
