@@ -350,7 +350,11 @@ def _crown(
         return None
     first, second = ({row["seed"]: aims[0].of(row) for row in of_setting[entry["setting"]]} for entry in ranked[:2])
     told = {"winner": ranked[0]["setting"], "second": ranked[1]["setting"], "objective": aims[0].name}
-    return told | compare(first, second, geometric[0])
+    found = compare(first, second, geometric[0])
+    if is_share(aims[0].name) and all(0 <= number <= 1 for number in (*first.values(), *second.values())):
+        ends = [found["lower"], found["upper"]]
+        found["lower"], found["upper"] = np.clip(ends, -1.0, 1.0).tolist()  # no two shares differ by more
+    return told | found
 
 
 def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str]) -> pd.DataFrame:

@@ -1456,6 +1456,10 @@ ACCURACIES = {
         "accuracy 0.9 [0.776, 1], mean over 3 fresh seeds, which also chose it and so may flatter it",
         "difference of accuracy 0.267 [-0.235, 0.769], so they cannot be told apart",
     ),
+    ((0.9, 0.999), (0.0, 0.0)): (
+        "accuracy 0.95 [0.321, 1], mean over 2 fresh seeds, which also chose it and so may flatter it",
+        "difference of accuracy 0.95 [0.321, 1], so it is better",
+    ),
     ((0.95,), (0.9,)): (
         "accuracy 0.95, on one fresh seed, which also chose it and so may flatter it",
         "difference of accuracy 0.05; one seed tells no more",
