@@ -319,7 +319,6 @@ class ProgramRun:
             raise PrintedError(_with(process, f"the program told no accuracy{at_last}: {printed}. {wanted}"))
         return told.verdict or "ended"
 
-
     def _was_killed_for_memory(self, code: int) -> bool:
         """Perhaps it was another process that the system has ended meanwhile."""
         now = oom_kills(self._oom_counter)

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from analysis import regularization, scaling
 from analysis.asked import Asked, is_usual
-from analysis.generators import LEAST_SEEDS
 from analysis.report.findings import ENDED_WELL
+from analysis.report.missing import seeds_beside
 from analysis.report.usual import departures
 from analysis.results import Results
 from orchestrator.searches import Row, Rows
@@ -93,7 +93,7 @@ def seeds_to_ask(run: Row, runs: Sequence[Row]) -> int:
     well."""
     groups = _grouped([one for one in runs if _is_final(one)], but=("seed", *WEIGHTS))
     same = [one for group in groups if any(one["key"] == run["key"] for one in group) for one in group]
-    return LEAST_SEEDS + len({one["seed"] for one in same if one["status"] not in ENDED_WELL})
+    return seeds_beside({one["seed"] for one in same if one["status"] not in ENDED_WELL})
 
 
 def _first(found: Sequence[Found[AnyAnswer]]) -> Found[AnyAnswer] | None:

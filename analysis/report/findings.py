@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from analysis.digits import told_apart
 from analysis.generators import LEAST_SEEDS
-from analysis.report.missing import Lacks, of_decoders
+from analysis.report.missing import Lacks, of_decoders, seeds_beside
 from analysis.report.usual import departures
 from analysis.results import Results
 from orchestrator.searches import Row
@@ -241,7 +241,7 @@ class Choice:
 
     def seeds_to_ask(self, results: Results) -> int:
         """How many there are to be, so that enough are left beside those of which a run did not end well."""
-        return LEAST_SEEDS + len(self.lost_seeds(results))
+        return seeds_beside(self.lost_seeds(results))
 
     def lost_seeds(self, results: Results) -> set[int]:
         return {run["seed"] for run in self._lost(results)}

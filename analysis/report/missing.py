@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,11 @@ class Lacks:
 
     commands: Sequence[Command]
     why: str = ""
+
+
+def seeds_beside(lost: Collection[int]) -> int:
+    """How many seeds, from 0 on, there are to be, so that enough are left beside those of which a run did not end well."""
+    return next(count for count in itertools.count(LEAST_SEEDS) if count - sum(seed < count for seed in lost) >= LEAST_SEEDS)
 
 
 def of_decoders(settings: Sequence[Fields], study: str, seeds: int = LEAST_SEEDS) -> Lacks:

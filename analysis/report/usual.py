@@ -17,8 +17,11 @@ from trainables.spec import RunSpec
 from trainables.task import Task
 
 TASKS: Mapping[str, Task] = {BUMPS: BumpTask(), PENALTIES: RegularizationTask(), ROTATION: RotationTask()}
-OF_A_QUESTION = ("N", "data_count", "seed", "max_steps", "stop", "options")
-"""What every question decides for itself."""
+PUBLISHED: Mapping[str, Any] = {"schedule": "cosine", "weight_decay": 1e-4}
+OF_STUDIES: Mapping[str, Mapping[str, Any]] = {PENALTIES: PUBLISHED, ROTATION: PUBLISHED}
+"""What the studies of these tasks train with, where it is not the default of a spec."""
+OF_A_QUESTION = ("N", "data_count", "seed", "max_steps", "stop", "precision", "options")
+"""What every question decides for itself, or the machine."""
 
 
 def departures(settings: Mapping[str, Any], task: str, decoder: str | None = None) -> int:
@@ -31,5 +34,5 @@ def departures(settings: Mapping[str, Any], task: str, decoder: str | None = Non
 @cache
 def _usual(task: str, decoder: str | None) -> dict[str, Any]:
     fields = spec_fields(TASKS[task], {} if decoder is None else {"decoder": decoder})
-    usual = RunSpec(task=task, N=8, data_count=0, seed=0, **fields).to_dict()
+    usual = RunSpec(task=task, N=8, data_count=0, seed=0, **fields, **OF_STUDIES.get(task, {})).to_dict()
     return {name: value for name, value in (usual | dict(fields["options"])).items() if name not in OF_A_QUESTION}

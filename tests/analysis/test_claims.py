@@ -470,7 +470,7 @@ class TestChoice:
         "other",
         [
             {"lr": 0.1}, {"lr": 1e-4}, {"batch_size": 64}, {"weight_decay": 0.1}, {"schedule": "cosine"}, {"width": 512},
-            {"precision": "tf32"}, {"options": {"sigma": 2.0}}, {"options": {"sigma": 0.5}},
+            {"options": {"sigma": 2.0}}, {"options": {"sigma": 0.5}},
         ],
     )  # fmt: skip
     def test_of_two_with_as_many_seeds_the_usual_one_is_taken(self, other: Columns) -> None:

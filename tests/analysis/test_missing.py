@@ -14,6 +14,8 @@ import pytest
 from analysis.report import page as pages
 from analysis.report.answers import scaling_answer
 from analysis.report.claims import CLAIMS
+from analysis.report.missing import seeds_beside
+from analysis.report.usual import departures
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator import __main__ as everything
 from orchestrator import decoders
@@ -21,6 +23,7 @@ from orchestrator.command.cli import run
 from orchestrator.store import make_row
 from tests.analysis.test_claims import finals, measured, paper_of, power, probes, table_of
 from trainables.bumps import BumpSettings, BumpTask
+from trainables.regularization import WEIGHTS
 from trainables.rotation import RotationTask
 from trainables.spec import RunSpec
 
@@ -93,6 +96,36 @@ def planned(plan: Plan, claim: str, found: Results) -> set[RunSpec]:
         assert (where.store, where.dry_run) == ("some store", False)
         specs |= set(study.specs)
     return specs
+
+
+NAMED = ("dataset", "decoder", "depth", "encoding", "holdout", *WEIGHTS)
+"""What a claim compares, or names."""
+
+
+@pytest.mark.parametrize(
+    ("command", "other"),
+    [
+        ("scaling", "--target 0.8"), ("scaling --decoder mlp", "--width 128"), ("encodings", "--lr 0.01"),
+        ("geometry", "--option sigma=2"), ("tuning", "--batch-size 64"), ("rotation", "--weight-decay 0.01"),
+        ("regularization --trials 2", "--schedule constant"), ("regularization --trials 2", "--weight-decay 0.01"),
+    ],
+)  # fmt: skip
+def test_what_a_study_does_unless_told_otherwise_is_the_usual(command: str, other: str, plan: Plan) -> None:
+    def far(words: str) -> set[int]:
+        study, _ = plan(f"python -m orchestrator.{words}")
+        told = [{**one.to_dict(), **dict(one.options)} for one in study.question.every_spec]
+        own = [{name: value for name, value in one.items() if name not in NAMED} for one in told]
+        return {departures(one, all_["task"], all_["decoder"]) for one, all_ in zip(own, told, strict=True)}
+
+    assert far(command) == {0}
+    assert far(f"{command} {other}") == {1}
+
+
+@pytest.mark.parametrize(
+    ("lost", "count"), [([], 3), ([0], 4), ([1, 3], 5), ([3, 4, 5, 6], 3), ([2, 3, 9], 5), ([0, 1, 2], 6), ([7], 3)]
+)
+def test_so_many_seeds_leave_three_beside_the_lost_ones(lost: list[int], count: int) -> None:
+    assert seeds_beside(lost) == count
 
 
 CODES = ("bump", "one-hot", "positional", "ramp")
