@@ -142,11 +142,11 @@ def test_thresholds_of_many_seeds_in_brief_keep_what_is_only_a_bound() -> None:
     lowest = settled(12, "minimum", 32, 32, missed=None, tried=((32, True),))
     others = [settled(10, "none reached", None, 702), settled(11, "none reached", None, 702), settled(13, "failed", None, None)]
     cells = {
-        "<= 32..109; 2 > 702; 1 failed": [*exact, *others, lowest],
-        "100..109; 2 > 702; 1 failed": [*exact, *others],
-        "100..109": exact,
+        "<= 32 to 109; 2 > 702; 1 failed": [*exact, *others, lowest],
+        "100 to 109; 2 > 702; 1 failed": [*exact, *others],
+        "100 to 109": exact,
         "100": exact[:1],
-        "100..109 ? *": [*exact[1:], settled(0, "non-monotone", 100, 96, lower_ended=UNAUDITED)],
+        "100 to 109 ? *": [*exact[1:], settled(0, "non-monotone", 100, 96, lower_ended=UNAUDITED)],
         "": [],
     }
     for told, row in cells.items():
