@@ -208,7 +208,7 @@ class Answer:
         seeds, is_fresh = best.get("seeds") or 1, self.search is not None and len(self.search.confirmed) > 0
         over = f", geometric means over {seeds} {'fresh seeds' if is_fresh else 'seeds of the search'}" if seeds > 1 else ""
         over = ", on one fresh seed" if is_fresh and seeds == 1 else over
-        if self.search is not None and (len(self.search.confirmed) if is_fresh else complete) > 1:
+        if self.search is not None and (len(self.search.confirmed) or complete) > 1:
             over += ", which also chose it and so may flatter it"
             if not math.isnan(self.search.crossed):
                 over += f"; validation MSE if chosen on all seeds but one and judged on that one: {self.search.crossed:.2e}"

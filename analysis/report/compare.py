@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.fits import SETTLED, geometric_mean
-from analysis.report.told import Sheet, Told, in_words
+from analysis.report.told import Sheet, Told, in_words, of_seeds, seeds_asked
 from orchestrator.searches.bracket import ThresholdResult
 
 MOST = 12
@@ -99,7 +98,7 @@ def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> She
     axes = {result.axes for one in studies for result in one.thresholds}
     if any(not one.thresholds for one in studies) or len(axes) > 1:
         return None
-    known, asked = [_by_place(one.thresholds) for one in studies], [_asked(one.thresholds) for one in studies]
+    known, asked = [_by_place(one.thresholds) for one in studies], [seeds_asked(one.thresholds) for one in studies]
     places = sorted({at for of in known for at in of}, key=lambda at: (at[0], isinstance(at[1], str), at[1]))
     [axis] = axes
     records = []
@@ -128,18 +127,13 @@ def _by_place(results: Sequence[ThresholdResult]) -> dict[tuple[str, Any], list[
     return found
 
 
-def _asked(results: Sequence[ThresholdResult]) -> Counter[tuple[str, Any]]:
-    """How many seeds were asked for, by data set and place."""
-    return Counter((result.dataset, result.along) for result in results)
-
-
 def _told_mean(of: Mapping[int, ThresholdResult], asked: int) -> float | str:
     """The mean of the thresholds by seed, in words where less may do, or where it is that of some of the seeds alone."""
     mean = geometric_mean(result.total_images for result in of.values())
     is_cut = any(result.is_cut for result in of.values())
     if math.isnan(mean) or not (is_cut or len(of) < asked):
         return mean
-    return f"{'at most ' * is_cut}{mean:.3g}{f' ({len(of)} of {asked} seeds)' * (len(of) < asked)}"
+    return f"{'at most ' * is_cut}{mean:.3g}{of_seeds(len(of), asked)}"
 
 
 def _ratio(of: Mapping[int, ThresholdResult], first: Mapping[int, ThresholdResult]) -> float:

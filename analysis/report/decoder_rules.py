@@ -33,7 +33,7 @@ from analysis.report.findings import (
     ratio,
     share,
 )
-from analysis.report.missing import of_rotation
+from analysis.report.missing import of_rotation, seeds_beside
 from analysis.report.pictures import pictures
 from analysis.results import Results
 from orchestrator.searches.axes import BUMPS as BUMP_TASK
@@ -306,7 +306,7 @@ def rotation_mixes(results: Results) -> Finding:
         return dataclasses.replace(finding, lacks=None)
     run = choice.table.to_dict("records")[0]
     few = choice.seeds < LEAST_SEEDS
-    return dataclasses.replace(finding, lacks=of_rotation(run, choice.seeds_to_ask(results)) if few else UNMEASURED)
+    return dataclasses.replace(finding, lacks=of_rotation(run, seeds_beside(choice.lost_seeds(results))) if few else UNMEASURED)
 
 
 def _finding(

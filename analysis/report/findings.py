@@ -229,7 +229,8 @@ class Choice:
         shared["options"] = json.loads(shared.pop("setting_options"))
         if self.paired_seeds >= LEAST_SEEDS:
             return UNMEASURED
-        lost, seeds = self.lost_seeds(results), self.seeds_to_ask(results)
+        lost = self.lost_seeds(results)
+        seeds = seeds_beside(lost)
         wanted = {*range(seeds)} - lost
         short = [name for name, group in self.groups.items() if wanted - {*group["seed"]}]
         return of_decoders([{**self._own(name), **self.asked[name], **shared} for name in short], study, seeds)
@@ -239,11 +240,8 @@ class Choice:
         """How many seeds all groups have."""
         return len(set[int].intersection(*({*group["seed"]} for group in self.groups.values()))) if self.groups else 0
 
-    def seeds_to_ask(self, results: Results) -> int:
-        """How many there are to be, so that enough are left beside those of which a run did not end well."""
-        return seeds_beside(self.lost_seeds(results))
-
     def lost_seeds(self, results: Results) -> set[int]:
+        """Those of which a run did not end well, and none counts."""
         return {run["seed"] for run in self._lost(results)}
 
     def _own(self, name: str) -> dict[str, Any]:

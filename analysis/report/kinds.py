@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,19 @@ from analysis.fits import is_censored, is_cut
 from analysis.importance import shares_of
 from analysis.remake import AnySearch
 from analysis.report.findings import Picture
-from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, in_words, title_of
+from analysis.report.told import (
+    ANSWERED,
+    DOUBTFUL,
+    FAILED,
+    GOING,
+    Around,
+    Sheet,
+    Told,
+    in_words,
+    of_seeds,
+    seeds_asked,
+    title_of,
+)
 from analysis.threshold_notes import notes
 from orchestrator.command.files import whole_letters
 from orchestrator.command.recipe import varied_in
@@ -181,14 +192,14 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
 def _means_in_words(answer: scaling.Answer, results: Sequence[ThresholdResult]) -> list[str]:
     """The answer itself: the mean threshold at every place, a line per data set. Where it is not that of all seeds, it is told
     of how many, as those that are not known yet may lie higher; where the lowest value passes, less may do."""
-    asked = Counter((result.dataset, result.along) for result in results)
+    asked = seeds_asked(results)
     lines = []
     for dataset, part in answer.summary.groupby("dataset", sort=False):
         found = part[part["total_images"].notna()]
         along = answer.axes.along
         means = [
             f"{'at most ' * math.isnan(row['lower'])}{_mean_in_words(row['total_images'])} at {along} = {row[along]}"
-            f"{_of_seeds(row['reached'], asked[dataset, row[along]])}"
+            f"{of_seeds(row['reached'], asked[dataset, row[along]])}"
             for row in found.to_dict("records")
         ]
         if means:
@@ -199,10 +210,6 @@ def _means_in_words(answer: scaling.Answer, results: Sequence[ThresholdResult]) 
 def _mean_in_words(mean: float) -> str:
     """Three digits, but from 1,000 on whole numbers: 82.4, 1,904."""
     return f"{mean:,.0f}" if mean >= 999.5 else f"{mean:.3g}"
-
-
-def _of_seeds(found: int, asked: int) -> str:
-    return f" ({found} of {asked} seeds)" if found < asked else ""
 
 
 def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> Told:

@@ -35,7 +35,7 @@ def seeds_beside(lost: Collection[int]) -> int:
     return next(count for count in itertools.count(LEAST_SEEDS) if count - sum(seed < count for seed in lost) >= LEAST_SEEDS)
 
 
-def of_decoders(settings: Sequence[Fields], study: str, seeds: int = LEAST_SEEDS) -> Lacks:
+def of_decoders(settings: Sequence[Fields], study: str, seeds: int) -> Lacks:
     """For runs of the bump task with a box held out: a command for those that one command can train together.
 
     Args:
@@ -65,7 +65,7 @@ def of_scaling(settings: Fields, datasets: Sequence[str], least_size: int) -> La
     return Lacks([_study("scaling", words)], "" if enough else "which further grid sizes to train at")
 
 
-def of_penalties(run: Fields, seeds: int = LEAST_SEEDS) -> Lacks | None:
+def of_penalties(run: Fields, seeds: int) -> Lacks | None:
     """For the comparison of the penalties that this is a run of; None if no command can ask for its number of steps."""
     epochs, options = _epochs(run), run["options"]
     if epochs is None:
@@ -77,7 +77,7 @@ def of_penalties(run: Fields, seeds: int = LEAST_SEEDS) -> Lacks | None:
     return Lacks([_study("regularization", _words(asked))])
 
 
-def of_rotation(run: Fields, seeds: int = LEAST_SEEDS) -> Lacks | None:
+def of_rotation(run: Fields, seeds: int) -> Lacks | None:
     """For the rotation study that this is a run of; None if no command can ask for its steps, or for its digit, which came from
     a file that the row does not name."""
     epochs, options = _epochs(run), run["options"]

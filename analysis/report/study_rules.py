@@ -35,6 +35,7 @@ from analysis.report.findings import (
 )
 from analysis.report.missing import Lacks, of_penalties, of_scaling
 from analysis.results import Results
+from orchestrator.searches import Row
 from orchestrator.searches.axes import BUMPS
 
 FOUR = tuple(SETTINGS.values())
@@ -68,7 +69,7 @@ def regularization_helps(results: Results) -> Finding:
     if found is None:
         return Finding(conditions, lacks=_lacking_penalties(results))
     answer = found.answer
-    lacks = _of_comparison(answer, results)
+    lacks = _of_comparison(next(iter(answer.rows.values())), results)
     alt = "ID and OOD error without a penalty, with each of the two and with both"
     pictures = [Picture("regularization-errors", alt, partial(draw_errors, answer))]
     if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
@@ -91,7 +92,7 @@ def embeddings_are_bands(results: Results) -> Finding:
     table = averaged.merge(measured, on="key")
     conditions = _of_bands(table)
     few = averaged["setting"].value_counts().reindex(NONE_AND_BOTH, fill_value=0).min() < LEAST_SEEDS
-    lacks = _of_comparison(answer, results) if few else UNMEASURED
+    lacks = _of_comparison(next(iter(answer.rows.values())), results) if few else UNMEASURED
     pictures = []
     if (table["quantity"] == "band").any():
         alt = "strength of the bands of the box's coordinates, seen and unseen; lines: means over the seeds, areas: their range"
@@ -126,11 +127,11 @@ def _blank(answer: regularization.Answer) -> float:
 def _lacking_penalties(results: Results) -> Lacks | None:
     """What trains the missing runs of the comparison that most runs are of."""
     run = penalty_run([run for run in results.runs if run["key"] not in results.tuned])
-    return None if run is None else of_penalties(run, seeds_to_ask(run, results.runs))
+    return None if run is None else _of_comparison(run, results)
 
 
-def _of_comparison(answer: regularization.Answer, results: Results) -> Lacks | None:
-    run = next(iter(answer.rows.values()))
+def _of_comparison(run: Row, results: Results) -> Lacks | None:
+    """What trains the missing runs of the comparison that this is a run of."""
     return of_penalties(run, seeds_to_ask(run, results.runs))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -248,6 +249,16 @@ def _not_taken(settings: Mapping[str, Any], task: str) -> set[str]:
         return {*OF_NETWORKS, *OF_TRAINING, *unnamed}
     without = all(name not in settings or settings[name] == IN_SPEC[name] for name in OF_NETWORKS)
     return set(OF_NETWORKS) if without else set()
+
+
+def seeds_asked(results: Sequence[ThresholdResult]) -> Counter[tuple[str, Any]]:
+    """How many seeds were asked for, by data set and place."""
+    return Counter((result.dataset, result.along) for result in results)
+
+
+def of_seeds(found: int, asked: int) -> str:
+    """Where a mean is not that of all seeds, of how many it is."""
+    return f" ({found} of {asked} seeds)" if found < asked else ""
 
 
 def title_of(question: Question) -> str:

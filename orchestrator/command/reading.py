@@ -12,9 +12,8 @@ from typing import Any
 from orchestrator.command.cli import check_expanded
 from orchestrator.errors import UserError
 from orchestrator.store import FOLDERS, ResultStore, StoreError, questions
-from orchestrator.store.bucket import place_of
+from orchestrator.store.bucket import check_place
 from orchestrator.store.folder import is_folder
-from orchestrator.store.remote import wrong_with
 
 
 @contextmanager
@@ -39,11 +38,10 @@ def check_named(option: str, location: str) -> None:
     """
     if not location:
         raise UserError(f"{option} is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
-    if "://" in location and wrong_with(location) is not None:
-        try:
-            place_of(location)
-        except StoreError as error:
-            raise UserError(f"{option}: {error}") from None
+    try:
+        check_place(location)
+    except StoreError as error:
+        raise UserError(f"{option}: {error}") from None
     with looking_into(option, location):
         check_expanded(option, location)
         has_rows = "://" not in location and is_folder(Path(location)) and any(Path(location).glob("runs-*.parquet"))

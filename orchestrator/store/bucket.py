@@ -40,14 +40,22 @@ def place_of(path: str | Path, tell: Tell = tell_on_stderr) -> Place:
     Raises:
         StoreError: it means none.
     """
-    if URI.match(str(path)):
-        if (why := wrong_with(str(path))) is not None:
-            raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH: {why}")
-        return Bucket(str(path), tell)
-    if "://" in str(path):
-        given = "one with @ in it" if "@" in str(path) else path  # perhaps after a password
-        raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not {given}")
-    return Folder(Path(path), tell=tell)
+    check_place(path)
+    return Bucket(str(path), tell) if URI.match(str(path)) else Folder(Path(path), tell=tell)
+
+
+def check_place(path: str | Path) -> None:
+    """
+    Raises:
+        StoreError: a path or URI means no place.
+    """
+    uri, places = str(path), "the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH"
+    if URI.match(uri):
+        if (why := wrong_with(uri)) is not None:
+            raise StoreError(f"{places}: {why}")
+    elif "://" in uri:
+        given = "one with @ in it" if "@" in uri else uri  # perhaps after a password
+        raise StoreError(f"{places}, not {given}")
 
 
 class Bucket:
