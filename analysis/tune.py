@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,8 @@ class Answer:
     `failed`, too."""
     passed_over: bool = False
     """Whether the search passed over settings for the same reason."""
+    short: Collection[str] = ()
+    """Confirmed settings of which some seed never reached the target in the search."""
 
     @property
     def counts(self) -> list[str]:
@@ -132,8 +134,11 @@ class Answer:
             _table(trials, ["number", *names, *scores, *OF_TRIALS[1:]], scores),
             _table(confirmed, ["setting", *names, *columns, *more, *OF_CONFIRMED[1:]], columns),
         )
-        of_blocked = untrained, tuning.passed_over
-        return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings), winner, *of_blocked)
+        short = {setting_of(trial) for trial in search.chosen(rows) if _unreached(trial.rows)}
+        return cls(
+            *tables, comparison, crossed, tuning.aims, names, geometric, dict(settings), winner, untrained,
+            tuning.passed_over, short,
+        )  # fmt: skip
 
     def describe(self, row: Mapping[str, Any]) -> str:
         """The settings of a row in words."""
@@ -154,7 +159,8 @@ class Answer:
                 kind = "geometric mean" if logs else "mean"
                 n = digits[aim.name]
                 found = f"{aim.name} {interval_text(row, aim.name, n)}, {_seeds_text(row, aim.name, kind)}{chose}"
-                lines.append(f"  {found}; in the search it had {number_text(row[f'{aim.name}_search'], n)}")
+                least = "at least " if aim.name == STEPS and row["setting"] in self.short else ""
+                lines.append(f"  {found}; in the search it had {least}{number_text(row[f'{aim.name}_search'], n)}")
         if not math.isnan(self.crossed):
             crossed = number_text(self.crossed, digits[self.aims[0].name])
             if self.aims[0].name == STEPS and any(row[UNREACHED] for row in rows if not row["failed"]):

@@ -484,8 +484,10 @@ class _Launch:
     def _moved(self) -> str:
         """What to say if the store is not where it was any more; nothing if it is."""
         store = self.options.store
-        if identity(self._runs) == self._place or "://" in store:
+        if identity(self._runs) == self._place:
             return ""
+        if "://" in store:
+            return f"the copy of {store} on this machine was removed while in use; {KEPT} in the bucket"
         return f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
 
     def _signalled(self) -> int:

@@ -62,6 +62,9 @@ def draw(answer: Answer) -> Figure:
         told = [one for axes in others for one in zip(*axes.get_legend_handles_labels(), strict=True)]
         handles = {label: handle for handle, label in told}
         figure.legend(handles.values(), handles, loc="outside lower right", ncols=2, fontsize=7, frameon=False)
+    if left_out := len(answer.aims) - aims:
+        note = f"the first {aims} of {len(answer.aims)} objectives; the table has the other{'s' * (left_out > 1)}"
+        figure.suptitle(note, fontsize=8, color="0.4")
     return figure
 
 

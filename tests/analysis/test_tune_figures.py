@@ -114,8 +114,17 @@ def test_two_objectives_are_both_confirmed_and_no_labels_run_into_each_other() -
     assert [text.get_text() for text in legend.get_texts()] == [
         "in the search", "on fresh seeds: geometric mean, 95 % interval",
     ]  # fmt: skip
+    assert figure.get_suptitle() == ""
     one = draw(answer_of({"lr": "0.001..0.1:log"}, trials, "mse"))
     assert [axes.get_title() for axes in one.axes] == ["search: 4 trials", "confirmation"]
+
+
+def test_objectives_that_are_not_drawn_are_told() -> None:
+    trials = [{"lr": 0.01, "mse": mse, "id_mse": mse, "loss": mse, "steps": 9.0} for mse in (0.0021, 0.0034)]
+    aims = "mse", "id_mse", "loss", "steps"
+    three, four = (draw(answer_of({"lr": "0.001..0.1:log"}, trials, *aims[:count])) for count in (3, 4))
+    assert three.get_suptitle() == "the first 2 of 3 objectives; the table has the other"
+    assert four.get_suptitle() == "the first 2 of 4 objectives; the table has the others"
 
 
 @pytest.mark.parametrize("last", [0.0022, 0.004, 0.009, 0.1])

@@ -30,17 +30,21 @@ from spoil import change, first
 from store_child import row
 from test_store import counts
 
+import orchestrator.launch as launch_module
+import orchestrator.scaling as scaling
 import orchestrator.store.leases as leases_module
 import orchestrator.store.remote as remote_module
 import orchestrator.store.turns as turns_module
+from orchestrator.command.cli import run
+from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError
 from orchestrator.store.bucket import Bucket
 from orchestrator.store.measures import encode
 from orchestrator.store.parts import grown, parquet_bytes
 from orchestrator.store.remote import Remote, RemoteError
-from orchestrator.store.rows import SCHEMAS
+from orchestrator.store.rows import SCHEMAS, make_row
 from orchestrator.store.rows import encode as encode_rows
-from tests.conftest import Command
+from tests.conftest import Command, trained_by
 from tests.toy import threshold
 
 
@@ -840,6 +844,31 @@ def claimed(server: Server, uri: str) -> set[str]:
     """The runs that launches have claimed and that have no row yet."""
     claims = {name.partition("/claim=")[2] for name in names(server, uri, "launches")}
     return claims - {"", *plain_keys(uri)}
+
+
+def test_a_copy_that_is_removed_meanwhile_is_named_and_the_runs_are_said_to_be_kept(
+    server: Server, uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        while not execution.search.finished(execution.rows):
+            (spec,) = execution.search.propose(execution.rows, 1)
+            end = {"status": "passed", "reason": "target", "accuracy": 1.0}
+            made = make_row(spec, steps=3, seconds=1.0, task_version="1", fixed_count=0, **end)
+            execution.store.append([made])
+            execution.rows.add(made)
+        shutil.rmtree(execution.store.path)
+        return execution.outcome
+
+    words = ["--N", "8", "--seeds", "1", "--task", "tests.toy:Toy", "--store", uri]
+    with monkeypatch.context() as patch:
+        patch.setattr(launch_module, "executed", trained_by(execute))
+        assert run(scaling.app, words) == 1
+    told = capsys.readouterr().out
+    why = f"the copy of {uri} on this machine was removed while in use; all finished runs are kept in the bucket"
+    assert f"\nthe files could not be written: {why}; to continue: " in told
+    assert "--out" not in told
+    monkeypatch.setattr(launch_module, "executed", trained_by(lambda execution, *_: execution.outcome))
+    assert run(scaling.app, words) == 0, "no run is missing"
 
 
 @pytest.mark.slow(25)
