@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,9 +80,29 @@ def _judged(name: str, sides: Sequence[Side]) -> Verdict:
         if (seeds := len(shared)) < LEAST_SEEDS:
             return Verdict(name, NOT_ENOUGH, _unpaired([*usable.values()], seeds), seeds=seeds, few=True, missing=True)
         usable = {side.name: Side(side.name, [run for run in side.runs if run.spec.seed in shared]) for side in usable.values()}
-    found = _decided(name, usable)
+    unmeasured = _unmeasured(CLAIMS[name], usable)
+    measured = _without(usable, unmeasured)
+    left = min(len(side.runs) for side in measured.values())
+    if left == seeds or left < LEAST_SEEDS:
+        found = _decided(name, usable)
+    else:
+        found = _decided(name, measured)
+        are = "is" if seeds - left == 1 else "are"
+        told = f"{found.told}; {seeds - left} of {seeds} seeds {are} not measured on all sides, and {are} left out"
+        found = dataclasses.replace(found, told=told, left_out=found.left_out | unmeasured)
     counted = [[run.key for run in side.runs if run.key not in found.left_out] for side in usable.values()]
     return dataclasses.replace(found, seeds=min(map(len, counted)), runs=tuple(itertools.chain(*counted)))
+
+
+def _unmeasured(claim: Claim, sides: Mapping[str, Side]) -> frozenset[str]:
+    """The keys of the runs of the seeds of which a claim does not know on all sides what it goes by."""
+    runs = [run for side in sides.values() for run in side.runs]
+    seeds = {run.spec.seed for run in runs if math.isnan(claim.measured(run))}
+    return frozenset(run.key for run in runs if run.spec.seed in seeds)
+
+
+def _without(sides: Mapping[str, Side], keys: Collection[str]) -> dict[str, Side]:
+    return {name: Side(name, [run for run in side.runs if run.key not in keys]) for name, side in sides.items()}
 
 
 def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
@@ -99,7 +119,7 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
         found = by_judge["both"]
         told = found.told + needed
         decided = Verdict(name, _verdict(found.holds), told, numbers=found.numbers, unmet=found.unmet, left_out=found.left_out)
-        return _with_luck(decided, usable, ["both"])
+        return _with_luck(decided, usable, {"both": found})
     numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
     told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items()) + needed
     held = {found.holds for found in by_judge.values()}
@@ -110,18 +130,19 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
         verdict, told = _verdict(held.pop()), f"{told} ({why}, but this by either)"
     else:
         verdict, told = NOT_ENOUGH, f"{why}, and differ: {told}"
-    return _with_luck(Verdict(name, verdict, told, numbers=numbers, unmet=unmet, left_out=left_out), usable, JUDGES)
+    return _with_luck(Verdict(name, verdict, told, numbers=numbers, unmet=unmet, left_out=left_out), usable, by_judge)
 
 
-def _with_luck(found: Verdict, sides: Mapping[str, Side], judges: Sequence[str]) -> Verdict:
-    """A verdict and, where it is that two sides differ, how often it would be that if sides meant nothing."""
+def _with_luck(found: Verdict, sides: Mapping[str, Side], by_judge: Mapping[str, Found]) -> Verdict:
+    """A verdict and, where it is that two sides differ, how often it would be that if sides meant nothing: of the runs that it
+    does not leave out."""
     claim = CLAIMS[found.claim]
     if found.verdict != PASS or not claim.tells_apart:
         return found
-    luck = max(_luck(claim, sides, judge) for judge in judges)
+    luck = max(_luck(claim, _without(sides, by.left_out), judge) for judge, by in by_judge.items())
     relabelled = "the two sides swapped at random, seed by seed" if claim.is_paired else "all runs dealt to the sides at random"
     told = f"; with {relabelled}, it would pass as clearly in {luck:{'.0%' if luck >= 0.1 else '.1%'}} of cases"
-    told += " by one of the judges" * (len(judges) > 1)
+    told += " by one of the judges" * (len(by_judge) > 1)
     return dataclasses.replace(found, told=found.told + told, luck=luck)
 
 
@@ -170,7 +191,9 @@ def _ways(is_paired: bool, first: int, second: int) -> list[tuple[Sequence[int],
 
 def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
     for side in sides.values():
-        if not at_least(claim.least_seen, seen := side.final("seen", judge)):
+        if math.isnan(seen := side.final("seen", judge)):
+            return Found(None, f"how much {side.name} draws of what it has seen is not known", {})
+        if not at_least(claim.least_seen, seen):
             drawn = against(claim.least_seen, seen)
             return Found(None, f"{side.name} draws {drawn} of what it has seen, under {claim.least_seen}", {"seen": seen})
     found = claim.rule(sides, judge)

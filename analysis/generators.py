@@ -269,6 +269,11 @@ def oracle_reads(figures: ShapeSettings, N: int, each: int = 128) -> float:
     return float(right.view(len(COMPOSITIONS), each).float().mean(1).min())
 
 
+def is_share(column: str) -> bool:
+    """Whether a column of a table of generators holds shares of what is drawn or read."""
+    return column.startswith(("seen_", "level", "agree", "unseen_")) or column in (*READINGS, "dit_level2")
+
+
 def known_value(spec: RunSpec, name: str) -> Scalar | None:
     """The value of a setting; None if a run has no such setting, as those of another version may have others."""
     try:

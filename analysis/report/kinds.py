@@ -168,7 +168,8 @@ def _without_each(answer: scaling.Answer) -> list[Sheet]:
 
 def _signal(results: Sequence[ThresholdResult], search: Any, question: Question, rows: Rows, around: Around) -> Shown:
     from analysis.figures.signal import draw
-    from analysis.signal import COUNTS, Answer
+    from analysis.generators import is_share
+    from analysis.signal import COUNTS, WORST, Answer
 
     answer = Answer.of(results, search.runs(rows), rows.get, question.settings, around.measured())
     what = (
@@ -182,9 +183,10 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
         what += f", the band its {answer.band}"
     if known["lower"].isna().any():
         what += "; where the line is dashed, the least contrast is at most this"
+    shares = [*filter(is_share, answer.runs), WORST]
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),
-        Sheet("runs", "every generator, at its last look", answer.runs, ("key",), COUNTS),
+        Sheet("runs", "every generator, at its last look", answer.runs, ("key",), COUNTS, shares=shares),
     ]
     return answer.lines(), sheets, [Picture("signal", what, lambda: draw(answer))]
 
@@ -313,6 +315,7 @@ def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Tol
 def _generators(found: Sequence[Row], search: GridSearch, question: Question, rows: Rows, around: Around) -> Shown:
     from analysis.figures.objectives import draw_curves, draw_levels
     from analysis.generator_verdicts import NOT_ENOUGH
+    from analysis.generators import is_share
     from analysis.objectives import COUNTS, NAMES, Answer
 
     varied = {name: name.replace("_", " ") for name in varied_in(search.specs)}
@@ -324,7 +327,8 @@ def _generators(found: Sequence[Row], search: GridSearch, question: Question, ro
         Picture("curves", "the share of each composition that is drawn right, along the steps", lambda: draw_curves(answer)),
         Picture("levels", "the share drawn right at the end, by level", lambda: draw_levels(answer)),
     ]
-    sheets = [Sheet("runs", "every generator at its end", answer.table, ("key",), COUNTS)]
+    table = answer.table
+    sheets = [Sheet("runs", "every generator at its end", table, ("key",), COUNTS, shares=list(filter(is_share, table)))]
     undecided = {verdict.line for verdict in answer.verdicts if verdict.verdict == NOT_ENOUGH}
     # first what was asked, and of that what is decided, then the gates
     lines = sorted(answer.lines(), key=lambda line: (not line.startswith("claim"), line in undecided))

@@ -77,7 +77,7 @@ def unsaid(text: str, done: int, total: int) -> None:
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """A table. `keys`: columns of run keys, which lead to these runs; `counts`: those of whole numbers; `heads`: what columns
-    are called on the page, where the usual words do not fit."""
+    are called on the page, where the usual words do not fit; `shares`: those that are compared with what they have to reach."""
 
     name: str
     title: str
@@ -85,6 +85,7 @@ class Sheet:
     keys: Collection[str] = ()
     counts: Collection[str] = ()
     heads: Mapping[str, str] = field(default_factory=dict)
+    shares: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from tests.analysis.made_objectives import (
     DIT,
     DIT_VAE,
     GIVT,
+    INSIDE,
+    LOOKS,
     MAR,
     MASKGIT,
     TOLD_LESS,
@@ -460,6 +462,48 @@ def test_heads_are_less_polysemantic_if_they_are_in_most_blocks(times: dict[str,
         assert found.numbers["overlap_1_jepa"] == pytest.approx(0.5 * times.get("overlap_1", times.get("overlap", 1.0)))
 
 
+def test_seeds_that_are_not_measured_are_left_out_while_three_remain() -> None:
+    def of(unmeasured: int, claim: str = "jepa-heads", seed: int = 3) -> Verdict:
+        rows = [
+            generator_row(one, level2=share)
+            for one, share in ((MASKGIT, 0.1), (spec_of("maskgit", "vq", jepa=0.6), 0.3), (DIT, 0.9)) for one in seeds(one, 4)
+        ]  # fmt: skip
+        lower = {**INSIDE, **{name: 0.9 * value for name, value in INSIDE.items() if name.startswith("overlap")}}
+        inside = {row["key"]: lower if row["options"].get("jepa") else INSIDE for row in rows}
+        for row in [row for row in rows if row["decoder"] == "maskgit" and row["seed"] <= seed][:unmeasured]:
+            inside[row["key"]] = {}
+        return verdict_of(claim, rows, inside)
+
+    whole, one, two = of(0), of(1), of(2)
+    assert (whole.verdict, whole.seeds, len(whole.runs), whole.luck) == (PASS, 4, 8, 1 / 16)
+    assert (one.verdict, one.seeds, len(one.runs), one.luck) == (PASS, 3, 6, 1 / 8)
+    assert one.told == whole.told.replace("6.2%", "12%") + "; 1 of 4 seeds is not measured on all sides, and is left out"
+    assert (two.verdict, two.seeds) == (NOT_ENOUGH, 4)
+    assert two.told.startswith("no number is known of overlap_1")
+    assert (of(1, "jepa-helps").verdict, of(1, "jepa-helps").seeds) == (PASS, 3)
+    assert (of(2, "jepa-helps").verdict, of(0, "jepa-helps").seeds) == (NOT_ENOUGH, 4)
+
+
+def test_a_change_in_the_other_direction_is_told_in_words() -> None:
+    assert verdict("continuous-beats-categorical", rows_of(dit=0.65, maskgit=0.95)).told.startswith(
+        "level 2 0.65 of dit, 0.95 of maskgit, 0.30 more; "
+    )
+    assert verdict("masking-is-not-it", rows_of(dit=0.9, maskgit=0.5, givt=0.9, mar=0.25)).told.startswith(
+        "level 2 0.90 of givt, 0.25 of mar, 0.50 of maskgit, so 0.40 more and 0.25 less; "
+    )
+    less = ("conditioning", "both", "with classes and dropout"), ("dropout-hurts", "dropout", "with dropout")
+    for claim, told, words in less:
+        found = verdict(claim, told_less(full=0.5, **{told: 0.8}), study="conditioning")
+        assert found.told.startswith(f"level 2 0.50 if all is told, 0.80 {words}, 0.30 more; ")
+
+
+def test_what_is_not_known_of_the_seen_compositions_is_no_number() -> None:
+    unknown = generator_row(seeds(DIT)[1], level2=0.9, seen=[math.nan] * LOOKS)
+    rows = [row if row["key"] != unknown["key"] else unknown for row in rows_of(dit=0.9, maskgit=0.1)]
+    found = verdict("continuous-beats-categorical", rows)
+    assert (found.verdict, found.numbers, "nan" in found.told) == (NOT_ENOUGH, {}, False)
+
+
 def test_circuits_come_apart_if_most_pairs_share_less_and_near_ones_shared_more() -> None:
     names = [f"jaccard_{a}_{b}" for a, b in PAIRS]
     assert verdict_of("jepa-circuits", *helped(**dict.fromkeys(names[:4], 0.9))).verdict == PASS
@@ -609,8 +653,9 @@ def test_a_seed_that_does_not_rise_hides_no_other() -> None:
     assert found.told == (
         "level 2 rises within 10.0% of the steps on vq, 70.0% on vae; level 2 of dit on vae ends under 0.1 with 2 of "
         "5 seeds, which are left out; needed: fewer steps on vq; with all runs dealt to the sides at random, it would pass as "
-        "clearly in 0.8% of cases"
+        "clearly in 2.9% of cases"
     )
+    assert found.luck == 1 / 35 == of([slow] * 3, [sudden] * 4).luck, "seeds that are left out make it no more certain"
     kept = {generator_row(one)["key"] for one in (*seeds(DIT_VAE, 3), *seeds(DIT, 4))}
     assert (found.seeds, set(found.runs), len(found.runs)) == (3, kept, 7)
     by_probe = [

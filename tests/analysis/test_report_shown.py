@@ -16,11 +16,12 @@ from matplotlib.figure import Figure
 from safetensors import torch as safetensors
 
 from analysis import regularization
+from analysis.generators import is_share
 from analysis.report.build import Builder
 from analysis.report.cells import heads_of, lines_of
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
-from analysis.report.kinds import _means_in_words, _seen, _table
+from analysis.report.kinds import _generators, _means_in_words, _seen, _table
 from analysis.report.page import Report
 from analysis.report.studies import _beside, studies_of
 from analysis.report.told import ANSWERED, Around, Told
@@ -33,6 +34,7 @@ from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row, save_question
 from tests.analysis.asked_studies import AROUND, QUESTIONS, TOY, Ask, Drawing, asking, told_of
+from tests.analysis.made_objectives import rows_of
 from tests.analysis.test_asked import launched, train
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
@@ -222,6 +224,20 @@ def test_what_stands_in_a_row_and_among_its_measures_is_one_column() -> None:
     _, (means, runs), _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
     assert means.table["id_mse"].tolist() == [0.25, 0.25]
     assert list(runs.table.columns).count("ood_mse") == 1
+
+
+def test_shares_of_generators_do_not_read_as_if_they_reached_what_they_miss() -> None:
+    rows = [{**row, "parents": None} for row in rows_of(dit=0.5997)]
+    search = SimpleNamespace(specs=[RunSpec.from_dict(row) for row in rows], replaced=lambda _: 0)
+    around = SimpleNamespace(measured=dict)
+    question = SimpleNamespace(settings={"store": "results"}, study="objectives")
+    _, [sheet], _ = _generators(rows, search, question, Rows(rows), around)  # type: ignore[arg-type]
+    names = [*sheet.table]
+    cells = {name: {line[names.index(name)].text for line in lines_of(sheet)} for name in ("level2_both", "level2_oracle_peak")}
+    assert cells == {"level2_both": {"0.5997"}, "level2_oracle_peak": {"0.5997"}}
+    of_shares = {name for name in names if is_share(name)}
+    assert of_shares >= {"seen_both", "agree", "agree_level2", "probe_tokens", "unseen_codes", "dit_level2"}
+    assert not of_shares & {"seed", "steps", "status", "rise_from", "gate_1", "key"}
 
 
 def test_settings_and_measures_that_are_called_like_columns_of_this_project_keep_their_names(ask: Ask, tmp_path: Path) -> None:
