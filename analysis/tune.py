@@ -27,6 +27,8 @@ STEPS = "steps"
 """The objective that is a time: a run that never reaches the target counts with all its steps, so its own time is not known."""
 ERRORS = "mse", "error"
 """Ends of names of errors. A loss is none: it may be negative."""
+LEAST_PAIRS = 3
+"""With fewer seeds a comparison decides nothing: two that are alike by luck have an interval as narrow as they like."""
 UNREACHED = "unreached"
 """Where that is an objective, a column of the confirmed settings: how many fresh seeds never reached the target."""
 COUNTS = ("number", "seeds", "failed", UNREACHED, STEPS, "pairs")
@@ -281,26 +283,30 @@ def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool)
     middle, lower, upper = interval([math.log(a) - math.log(b) if logs else a - b for a, b in pairs], False)
     kind = "ratio" if logs else "difference"
     values = [exp_or_inf(value) if logs else value for value in (middle, lower, upper)]
-    return {kind: values[0], "lower": values[1], "upper": values[2], "pairs": len(pairs), "decides": lower > 0 or upper < 0}
+    decides = len(pairs) >= LEAST_PAIRS and (lower > 0 or upper < 0)
+    return {kind: values[0], "lower": values[1], "upper": values[2], "pairs": len(pairs), "decides": decides}
 
 
 def comparison_text(found: Mapping[str, Any]) -> str:
     """The comparison of the winner with the second, in a line. A ratio is one of errors: above 1 the winner is worse."""
     kind = "ratio" if "ratio" in found else "difference"
     middle, ends = found[kind], (found["lower"], found["upper"])
-    digits = digits_for([middle, *ends], [*ends, 1.0 if kind == "ratio" else 0.0])
+    one = 1.0 if kind == "ratio" else 0.0
+    digits = digits_for([middle, *ends], [*ends, one])
     against = f"{found['winner']} against {found['second']}, seed by seed"
     text = f"{against}: {kind} of {found['objective']} {number_text(middle, digits)}"
     if found["pairs"] == 1:
         return f"{text}; one seed tells no more"
     if math.isnan(found["lower"]):
-        is_none = middle == (1.0 if kind == "ratio" else 0.0)
+        is_none = middle == one
         why = "no seed told them apart" if is_none else f"all {found['pairs']} seeds alike, so there is no interval"
         return f"{text}; {why}"
     if math.isinf(found["lower"]):
         return f"{text}; how sure that is, no float can tell"
     verdict = "so they cannot be told apart"
-    if found["decides"]:
+    if found["pairs"] < LEAST_PAIRS and not ends[0] <= one <= ends[1]:
+        verdict = f"but {found['pairs']} seeds decide nothing"
+    elif found["decides"]:
         verdict = "so it is worse" if kind == "ratio" and found["lower"] > 1 else "so it is better"
     return f"{text} [{', '.join(number_text(end, digits) for end in ends)}], {verdict}"
 

@@ -85,8 +85,8 @@ class Process:
 
     @property
     def last_line(self) -> str:
-        """The last line of its standard output that is not empty, once it is over."""
-        return (self._output.last or [""])[-1]
+        """The last line of its standard output that is not empty, once it is over, without what is blank around it."""
+        return self._output.last_line
 
     def end(self) -> None:
         """Ask it to end; it is killed if it does not."""
@@ -180,8 +180,13 @@ class _Lines:
     @property
     def last(self) -> list[str]:
         """The last lines that are not empty; of a bar of progress, what a terminal would show."""
-        lines = (_last_part(line).rstrip(b"\r").decode(errors="replace") for line in self._last)
+        lines = map(_text, self._last)
         return ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line[:SHOWN])[:SHOWN] for line in lines]
+
+    @property
+    def last_line(self) -> str:
+        """The last of these as it was printed, without what is blank around it; empty if nothing was printed."""
+        return _text(self._last[-1]).strip() if self._last else ""
 
     def _add(self, lines: bytes) -> None:
         if not self._has_begun:
@@ -193,6 +198,10 @@ class _Lines:
                     self._heard(line.rstrip(b"\r")[: LONGEST_LINE + 1])
         latest = lines.rstrip().rsplit(b"\n", 2 * LAST_LINES)[-2 * LAST_LINES :]  # some may be empty
         self._last.extend(_last_part(line)[:LONGEST_LINE] for line in latest if line.strip())
+
+
+def _text(line: bytes) -> str:
+    return _last_part(line).rstrip(b"\r").decode(errors="replace")
 
 
 def _last_part(line: bytes) -> bytes:

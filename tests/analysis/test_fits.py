@@ -314,6 +314,21 @@ class TestPowerLaw:
         assert not broken.is_better
         assert fit_power_law(table(16, 24, 32, 40, 48)).broken is None, "two sizes always lie on a law"
 
+    @pytest.mark.parametrize(
+        ("of_runs", "told"),
+        [
+            ((1.9, 2.1), "below what the runs say, 1.90 to 2.10"), ((1.5, 1.7), "above what the runs say, 1.50 to 1.70"),
+            ((1.801, 1.9), ""), ((1.7, 1.9), ""),
+        ],
+    )  # fmt: skip
+    def test_an_interval_that_the_exponent_widens_is_told(
+        self, of_runs: tuple[float, float], told: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("analysis.fits.slope_interval", lambda *_: of_runs)
+        law = fit_power_law(frame(*(line(N, s, N**1.8) for N in (16, 24, 32) for s in range(3))))
+        assert (law.exponent, law.lower, law.upper) == pytest.approx((1.8, min(1.8, of_runs[0]), max(1.8, of_runs[1])))
+        assert law.note == (f"the thresholds' exponent lies {told}, and widens the interval" if told else "")
+
     def test_sizes_that_are_off_one_law_for_all_seeds_alike_are_seldom_called_a_break(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

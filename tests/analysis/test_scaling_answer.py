@@ -83,7 +83,8 @@ def test_a_run_that_misses_far_above_one_that_passes_is_told_of() -> None:
     so = "If such runs miss by bad luck, thresholds come out too high: make runs more reliable, by longer training for "
     so += "example, and ask again. If it is not luck, larger values make runs worse there"
     [line] = Answer.of([FAR], SETTINGS).doubts
-    assert line == f"{told}. Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss. {so}"
+    share = "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss, and of all runs more may"
+    assert line == f"{told}. {share}. {so}"
     [line] = Answer.of([FAR, of_tried(2, *FAR["tried"], N=24), of_tried(3, *FAR["tried"], N=32)], SETTINGS).doubts
     assert line.startswith(f"{told}, and so in 2 more, at N = 24, 32. Of 6 runs with over 1.5 times")
     other = {**FAR, "tried": ((1, True), (3, False)), "fixed_images": 0}
@@ -125,16 +126,17 @@ def test_seeds_that_lie_far_apart_are_told_of() -> None:
         return [row("bumps", N, seed, n, lower=n - 1) for seed, n in enumerate(thresholds)]
 
     so = "So passing may hang on the seed or on luck, and thresholds and their exponent are less sure than their intervals "
-    so += "say: more seeds tell (--seeds)"
+    so += "say"
+    more = f"{so}: more seeds tell (--seeds)"
     assert Answer.of([*of(8, 1, 2), *of(16, 50, 100)], SETTINGS).doubts == []
     [line] = Answer.of([*of(50, 73, 148, 50), *of(100, 357, 532, 435), *of(200, 560, 1549, 2000)], SETTINGS).doubts
-    assert line == f"bumps: at N = 50 seeds need from 50 images to 148 images, and so in 1 more, at N = 200. {so}"
+    assert line == f"bumps: at N = 50 seeds need from 50 images to 148 images, and so in 1 more, at N = 200. {more}"
     unreached = row("bumps", 16, 2, math.nan, "none reached", lower=3000, upper=math.inf)
     [line] = Answer.of([*of(16, 50, 60), unreached], SETTINGS).doubts
-    assert line == f"bumps: at N = 16 seeds need from 50 images to more than 3000 images. {so}"
+    assert line == f"bumps: at N = 16 seeds need from 50 images to more than 3000 images. {more}"
     doubted = row("bumps", 16, 2, 111, "non-monotone", lower=19) | {"tried": ((33, True), (104, False), (111, True))}
     lines = Answer.of([*of(16, 34, 34), doubted], SETTINGS).doubts
-    assert lines[1] == f"bumps: at N = 16 seeds need from 34 images to 111 images. {so}"
+    assert lines[1] == f"bumps: at N = 16 seeds need from 34 images to 111 images. {so}", "more do not help"
 
 
 def test_that_nothing_reaches_the_target_is_in_doubt_where_one_run_says_so() -> None:
@@ -767,4 +769,4 @@ def test_plain_values_have_no_nan() -> None:
 def test_a_share_of_misses_counts_the_images_always_present() -> None:
     tried = (100, True), (160, False), (260, False), (300, True)
     [line] = Answer.of([of_tried(1, *tried) | {"fixed_images": 40}], SETTINGS).doubts
-    assert "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss." in line
+    assert "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss, " in line

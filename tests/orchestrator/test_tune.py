@@ -1446,6 +1446,8 @@ def test_intervals_and_comparisons() -> None:
     assert (found["pairs"], found["decides"]) == (3, True)
     assert found["ratio"] == pytest.approx((1 / (2.1 * 2.0 * 1.9)) ** (1 / 3))
     assert not compare({1: 1.0, 2: 2.0}, {1: 2.0, 2: 1.0}, logs=False)["decides"]
+    alike = [dict(enumerate((0.95, 0.94, 0.951)[:n])) for n in (2, 3)], [dict(enumerate((0.1, 0.1, 0.1)[:n])) for n in (2, 3)]
+    assert [compare(one, other, logs=False)["decides"] for one, other in zip(*alike, strict=True)] == [False, True]
     assert not compare({1: 0.95, 2: 0.85}, {1: 0.9, 2: 0.8}, logs=False)["decides"], "the difference is alike but for rounding"
 
 
@@ -1460,7 +1462,7 @@ ACCURACIES = {
     ),
     ((0.9, 0.999), (0.0, 0.0)): (
         "accuracy 0.95 [0.321, 1], mean over 2 fresh seeds, which also chose it and so may flatter it",
-        "difference of accuracy 0.95 [0.321, 1], so it is better",
+        "difference of accuracy 0.95 [0.321, 1], but 2 seeds decide nothing",
     ),
     ((0.95,), (0.9,)): (
         "accuracy 0.95, on one fresh seed, which also chose it and so may flatter it",
