@@ -231,6 +231,7 @@ def test_the_question_with_most_thresholds_is_shown_then_the_finer_one_and_the_o
     assert "The store has 2 other settings that could have been used." in page
 
 
+@pytest.mark.slow(2)
 def test_of_questions_with_as_many_thresholds_that_of_the_usual_settings_is_shown(ask: Ask, tmp_path: Path) -> None:
     for more in ("--target 0.6", "--target 0.95", "", "--lr 0.01"):
         launched(tmp_path, ask(f"{MLP} --N 8,12 --seeds 1 --store {tmp_path} {more}"))

@@ -69,6 +69,7 @@ def test_a_hundred_large_studies_are_answered() -> None:
     assert len(affordable([question("trials", 1, trials=60)] * 2000)) == 600
 
 
+@pytest.mark.slow(5)
 def test_what_is_left_out_is_told_on_the_page_with_the_option_that_answers_it(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,7 +77,7 @@ def test_what_is_left_out_is_told_on_the_page_with_the_option_that_answers_it(
     study = ask(f"{QUESTIONS['one seed a trial']} --store {store}")
     launched(store, study)
     [whole] = told_of(store)
-    large = dataclasses.replace(study.question, search={**study.question.search, "sampler": "grid", "trials": 90_000})
+    large = dataclasses.replace(study.question, search={**study.question.search, "sampler": "grid", "trials": 30_000})
     with ResultStore(store) as opened:
         save_question(opened, large)
     monkeypatch.setattr(budget, "MOST_SECONDS", 7.0)

@@ -329,6 +329,7 @@ class TestPowerLaw:
         assert (law.exponent, law.lower, law.upper) == pytest.approx((1.8, min(1.8, of_runs[0]), max(1.8, of_runs[1])))
         assert law.note == (f"the thresholds' exponent lies {told}, and widens the interval" if told else "")
 
+    @pytest.mark.slow(2)
     def test_sizes_that_are_off_one_law_for_all_seeds_alike_are_seldom_called_a_break(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

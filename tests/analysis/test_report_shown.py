@@ -142,6 +142,7 @@ def test_lines_of_a_figure_of_settings_have_labels_of_their_own(
     assert ("precision" in told.sheets[0].table) == native
 
 
+@pytest.mark.slow(2)
 def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for store, more in ((here, ""), (here, " --target 0.8"), (there, " --lr 0.5")):

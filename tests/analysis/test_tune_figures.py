@@ -175,6 +175,7 @@ def test_of_many_confirmed_settings_as_many_are_named_as_have_room_and_the_best_
     assert (figure.get_figheight() == 4.2) == (count == 3)
 
 
+@pytest.mark.slow(2)
 def test_short_words_leave_the_layout_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = answer_of({"kind": "a|b", "depth": "1..3"}, [{"kind": "a", "depth": 1}, {"kind": "b", "depth": 3}], "mse")
 
@@ -256,6 +257,7 @@ def marks(axes: Axes, *labels: str) -> dict[str, list[tuple[str, list[float], li
 
 
 @pytest.mark.parametrize("aims", [("steps",), ("steps", "mse"), ("mse", "steps")])
+@pytest.mark.slow(3)
 def test_a_mean_of_steps_that_some_seeds_never_ended_is_at_least_what_is_shown(aims: tuple[str, ...]) -> None:
     answer = answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01, "steps": steps, "mse": 0.1} for steps in (200, 4000)], *aims)
     confirmed = pd.concat([answer.confirmed] * 3, ignore_index=True).assign(mse=0.1, mse_lower=0.05, mse_upper=0.2)
@@ -317,6 +319,7 @@ def test_the_legend_covers_none_of_many_confirmed_settings() -> None:
     assert legend.get_window_extent().y1 < min(label.get_window_extent().y0 for label in figure.axes[1].get_xticklabels())
 
 
+@pytest.mark.slow(2)
 def test_names_as_long_as_a_line_are_seen_in_full() -> None:
     name = "an_objective_" * 5 + "whose"
     answer = answer_of({f"{setting}_" * 10: "0..1" for setting in ("one", "two")}, [{name: 0.1, "one_" * 10: 0.5}] * 2, name)

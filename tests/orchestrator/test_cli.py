@@ -829,6 +829,7 @@ def test_a_launch_whose_output_nobody_takes_any_more_says_so_and_how_to_continue
     assert capsys.readouterr().err == ("" if number == errno.EPIPE else f"{told}\n")
 
 
+@pytest.mark.slow(3)
 def test_what_a_study_has_no_use_for_is_not_imported_while_its_user_waits() -> None:
     dear = "optuna", "matplotlib", "scipy", "pandas", "ray"
     program = f"import sys, orchestrator.scaling; print([name for name in {dear} if name in sys.modules])"

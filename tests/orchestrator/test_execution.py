@@ -2012,6 +2012,7 @@ worker.reset_config(given(0.5))
 
 
 @pytest.mark.parametrize(("stage", "said"), [("setup", ["hangs"]), ("reset_config", ["made", "hangs"])])
+@pytest.mark.slow(7)
 def test_a_worker_that_hangs_before_its_first_step_ends_itself(stage: str, said: list[str]) -> None:
     worker = subprocess.run([sys.executable, "-c", HANGING, stage], capture_output=True, text=True, timeout=60)
     assert worker.returncode == 1
@@ -2036,6 +2037,7 @@ print(worker.PackTrainable({"order": Order([RunOrder("0" * 16, spec)]), "cpus": 
 """
 
 
+@pytest.mark.slow(2)
 def test_a_worker_that_is_terminated_ends_and_reports_no_error_of_its_run() -> None:
     worker = subprocess.run([sys.executable, "-c", TERMINATED], capture_output=True, text=True, timeout=60)
     assert (worker.returncode, worker.stdout) == (-signal.SIGTERM, "trains\n"), worker.stderr

@@ -97,6 +97,7 @@ def test_one_round_is_enough_where_the_interval_shrinks_as_with_the_root_of_the_
     assert search.doubt(rows) is None
 
 
+@pytest.mark.slow(2)
 def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> None:
     search = NarrowingSearch(PLAN, 0.1, by_root)
     rows = answered(search)
@@ -126,6 +127,7 @@ def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:
     assert search.doubt(rows) is not None
 
 
+@pytest.mark.slow(2)
 def test_a_single_round_that_is_no_narrower_by_luck_is_not_the_last() -> None:
     widths: dict[int, float] = {}
     left = iter((0.86, 1.0, 0.62, 0.59, 0.38))

@@ -162,6 +162,7 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
 
 
 @pytest.mark.parametrize("live", [False, True])
+@pytest.mark.slow(3)
 def test_after_a_minute_without_a_run_here_or_elsewhere_it_is_said_what_may_be_wrong(
     live: bool, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_neither_a_busy_part_nor_one_that_never_answered_is_gone() -> None:
     assert not Part("never", *address).gone()
 
 
+@pytest.mark.slow(3)
 def test_one_with_patience_has_to_say_something_itself() -> None:
     """The kernel accepts connections also for a process that is frozen."""
     frozen, over, told, heard = threading.Event(), threading.Event(), list[Part](), threading.Event()

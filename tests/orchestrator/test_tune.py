@@ -1975,6 +1975,7 @@ def walk_needing(made: ConfirmBest, misses: Callable[[RunSpec], bool], workers: 
     ],
     ids=["tpe", "random", "grid", "nsga2", "few points", "known", "seeds"],
 )
+@pytest.mark.slow(9)
 def test_trials_whose_parents_miss_are_passed_over(changes: dict[str, Any], trials: int, workers: int) -> None:
     made = ConfirmBest(search(**changes), most=2, seeds=range(1000, 1002))
     rows = walk_needing(made, lambda spec: spec.width == 64, workers)
@@ -2055,6 +2056,7 @@ class Gated(Choosy):
 
 
 @pytest.mark.parametrize(("least", "code"), [(0.5, 0), (2.0, 1)])
+@pytest.mark.slow(3)
 def test_a_study_with_parents_that_miss_has_an_answer_if_a_setting_is_confirmed(
     least: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

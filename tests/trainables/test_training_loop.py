@@ -506,6 +506,7 @@ def marked_for_large_pages(before: str = "pass") -> int:
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="there are no large pages")
+@pytest.mark.slow(5)
 def test_the_heap_of_a_worker_is_marked_for_large_pages_unless_addresses_are_short() -> None:
     assert HEAP - (4 << 20) <= marked_for_large_pages() < 2 * HEAP
     assert marked_for_large_pages("import resource; resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))") == 0
