@@ -194,11 +194,10 @@ class Answer:
     def verdicts_of(self, name: str) -> list[Verdict]:
         """Of a claim, one for each comparison that the settings allow, at least one."""
         claim = CLAIMS[name]
-        found = {
-            side: [spec for spec in self.by_setting if is_side(chosen, spec)] for side, chosen in claim.sides.items()
-        }
+        whole = [spec for spec in self.by_setting if spec.stop == "budget"]  # one that ends early counts on no side
+        found = {side: [spec for spec in whole if is_side(chosen, spec)] for side, chosen in claim.sides.items()}
         if missing := [side for side, specs in found.items() if not specs]:
-            lacks = (lacking(side, claim.sides[side], self.by_setting) for side in missing)
+            lacks = (lacking(side, claim.sides[side], whole) for side in missing)
             told = f"there are no runs of {' or of '.join(lacks)}"
             return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
         first, *others = found.values()

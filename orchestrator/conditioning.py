@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, words
-from orchestrator.generators import OPTIONS, VARIED, GeneratorOptions, Tokenizers, train, varied_by
+from orchestrator.generators import OPTIONS, GeneratorOptions, Tokenizers, train, varied_by
 from orchestrator.launch import LaunchOptions
-from trainables.generative.settings import CONDITIONINGS, HEADS
+from trainables.generative.settings import CONDITIONINGS, HEADS, VARIED
 from trainables.generative.tokenizers import KINDS
 
 NAME = "conditioning"

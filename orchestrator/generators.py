@@ -50,12 +50,6 @@ OPTIONS = {
     "decoder": "--families", "encoding": "--tokenizers", "conditioning": "--conditionings", "holdout": "--split",
     "dataset": "--dataset", "content": "--data", "max_steps": "--steps", "data_count": "--pool",
 }  # fmt: skip
-VARIED = (
-    "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
-    "temperature", "rounds", "pair", "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter",
-    "centre_jitter", "background",
-)  # fmt: skip
-"""Settings with an option of their own, which takes several values."""
 OF_FIGURES = settings_of(ShapeSettings)
 MOST_PICTURES = 1_000_000
 

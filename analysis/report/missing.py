@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -9,13 +10,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.fits import LEAST_SIZES
-from analysis.generators import LEAST_SEEDS
+from analysis.generators import LEAST_SEEDS, known_value
 from trainables.bumps import BumpTask
+from trainables.generative.settings import JEPA, OF_CONDITIONING, OF_WHICH, REAL, VARIED, GeneratorSettings, meaningless
+from trainables.generative.tiers import TIERS, generator
 from trainables.regularization import PUBLISHED
 from trainables.rotation import DIGIT
+from trainables.settings import settings_of
+from trainables.spec import RunSpec, Scalar
 
 BUMPS_BESIDE_STRIPES = 50
 """Where neither the claim nor a run says how many."""
+
+OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
+    "objectives": VARIED, "conditioning": (*OF_CONDITIONING["both"], *VARIED), "jepa": (*JEPA, *VARIED),
+}  # fmt: skip
+"""The settings with an option of their own, by the study of generators."""
+OF_RUNS = ("data_count", "max_steps", "batch_size", "lr", "schedule", "weight_decay")
+"""What such a study can be asked for of the run, beside its precision."""
+CALLED = {"data_count": "pool", "max_steps": "steps", "holdout": "split", "pair": "shape"}
+"""What options call these."""
+JOINED = ("--families", "--tokenizers", "--conditionings")
+"""Options of which one command takes several values, if it differs from another one in nothing else."""
 
 Command = list[str]
 Fields = Mapping[str, Any]
@@ -88,6 +104,82 @@ def of_rotation(run: Fields, seeds: int) -> Lacks | None:
     asked = {"digit": image.removeprefix(DIGIT), "angles": options["angles"], "gap": gap, "seeds": seeds, "N": run["N"]}
     asked |= {"epochs": epochs} | {name: run[name] for name in ("width", "batch_size", "lr", "weight_decay")}
     return Lacks([_study("rotation", _words(asked))])
+
+
+def of_generators(sides: Sequence[tuple[RunSpec, int]], study: str) -> Lacks | None:
+    """For generators of these settings, each with how many seeds there are to be: a command for those that one can train
+    together. None if no command can ask for one of them."""
+    together: list[dict[str, str]] = []
+    for spec, seeds in sides:
+        if (asked := _generator(spec, study)) is None:
+            return None
+        asked |= {"--seeds": str(seeds)}
+        for one in together:
+            apart = [name for name in {**one, **asked} if one.get(name) != asked.get(name)]
+            if len(apart) == 1 and apart[0] in JOINED:
+                one[apart[0]] += f",{asked[apart[0]]}"
+                break
+        else:
+            together.append(asked)
+    words = [[(n, v) if n.startswith("--") else ("--option", f"{n}={v}") for n, v in asked.items()] for asked in together]
+    return Lacks([_study(study, [*itertools.chain(*pairs)]) for pairs in words])
+
+
+def alike(spec: RunSpec, which: Mapping[str, Scalar]) -> RunSpec | None:
+    """A generator like this one but for some of OF_WHICH; None if a tier does not have it."""
+    if (found := _nearest(spec)) is None:
+        return None
+    tier, apart = found
+    which = {**_which(spec), **which}
+    others = meaningless(which)
+    try:
+        made = generator(tier, 0, which | {n: v for n, v in apart.items() if n not in (*others, *OF_RUNS)}, **_fields(spec))
+    except ValueError:
+        return None
+    return dataclasses.replace(made, precision=spec.precision)
+
+
+def _generator(spec: RunSpec, study: str) -> dict[str, str] | None:
+    """What a study of generators is asked for, by option, or by the name of a setting without one; None if it cannot be."""
+    if spec.dataset in REAL or (found := _nearest(spec)) is None:
+        return None
+    tier, apart = found
+    asked: dict[str, Any] = {"--families": spec.decoder, "--tokenizers": spec.encoding}
+    if study == "conditioning":
+        asked["--conditionings"] = known_value(spec, "conditioning")
+    asked["--tier"] = tier
+    if study == "jepa":  # which varies them if it is asked for nothing
+        apart |= {name: known_value(spec, name) for name in JEPA[: 2 if known_value(spec, "jepa") else 1]}
+    for name, value in apart.items():
+        has_option = name in (*OF_RUNS, *OF_GENERATORS[study], "holdout")
+        asked[f"--{CALLED.get(name, name).replace('_', '-')}" if has_option else name] = value
+    return {name: _text(value) for name, value in {**asked, "--precision": spec.precision}.items()}
+
+
+def _nearest(spec: RunSpec) -> tuple[str, dict[str, Any]] | None:
+    """The tier that has the fewest other settings than a generator, and those which the generator has; None if no command can
+    ask for all of them."""
+    names = [*OF_RUNS, *(name for name in settings_of(GeneratorSettings) if name not in OF_WHICH)]
+    found = []
+    for tier in TIERS:
+        try:
+            usual = generator(tier, 0, _which(spec))
+            apart = {name: known_value(spec, name) for name in names if known_value(spec, name) != known_value(usual, name)}
+            given = _which(spec) | {name: value for name, value in apart.items() if name not in OF_RUNS}
+            made = dataclasses.replace(generator(tier, 0, given, **_fields(spec)), precision=spec.precision)
+        except ValueError:
+            continue
+        if made == dataclasses.replace(spec, seed=0):
+            found.append((tier, apart))
+    return min(found, key=lambda one: len(one[1]), default=None)
+
+
+def _which(spec: RunSpec) -> dict[str, Any]:
+    return {name: known_value(spec, name) for name in OF_WHICH}
+
+
+def _fields(spec: RunSpec) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in OF_RUNS}
 
 
 def _question(settings: Sequence[Fields], study: str) -> Command:

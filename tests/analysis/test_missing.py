@@ -4,8 +4,9 @@ import dataclasses
 import html
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -14,21 +15,27 @@ import pytest
 from analysis.report import page as pages
 from analysis.report.answers import scaling_answer
 from analysis.report.claims import CLAIMS
+from analysis.report.generative_claims import GENERATIVE_CLAIMS
 from analysis.report.missing import seeds_beside
 from analysis.report.usual import departures
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator import __main__ as everything
-from orchestrator import decoders
+from orchestrator import decoders, generators
 from orchestrator.command.cli import run
+from orchestrator.searches import Rows
 from orchestrator.store import make_row
+from tests.analysis.made_objectives import GOOD, generator_row, parent_rows, spec_of
 from tests.analysis.test_claims import finals, measured, paper_of, power, probes, table_of
 from trainables.bumps import BumpSettings, BumpTask
+from trainables.generative.chain import TOKENIZER
+from trainables.generative.tiers import generator
 from trainables.regularization import WEIGHTS
 from trainables.rotation import RotationTask
 from trainables.spec import RunSpec
 
 APPS = {name: study.app for name, study in everything.STUDIES.items()}
-BY_ID = {claim.id: claim for claim in CLAIMS}
+BY_ID = {claim.id: claim for claim in (*CLAIMS, *GENERATIVE_CLAIMS)}
+OF_DECODERS = [claim.id for claim in CLAIMS]
 TASK = BumpTask()
 Plan = Callable[[str], Any]
 
@@ -48,7 +55,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
         launched.append((study, where))
         return 0
 
-    for module in (decoders, *everything.STUDIES.values()):
+    for module in (decoders, generators, *everything.STUDIES.values()):
         monkeypatch.setattr(module, "launch", launch, raising=False)
 
     def parse(command: str) -> Any:
@@ -178,7 +185,7 @@ def test_a_claim_without_any_run_takes_grid_and_steps_of_the_other_runs_in_the_s
 
 
 @pytest.mark.slow(1)
-@pytest.mark.parametrize("claim", BY_ID)
+@pytest.mark.parametrize("claim", OF_DECODERS)
 def test_without_any_run_the_command_only_shows_what_it_would_train(claim: str, plan: Plan) -> None:
     found = Results([], table_of([]), store="some store")
     [command] = commands(claim, found)
@@ -272,6 +279,109 @@ def test_runs_whose_measures_are_no_numbers_are_not_called_missing() -> None:
     table = found.table.assign(value=float("nan"))
     text = pages.Report.of([paper_of(BY_ID["superposition"])], Results([], table)).html()
     assert "No run is missing: some were not measured, or their measures are not numbers." in text
+
+
+def generated(specs: list[RunSpec], lost: Mapping[RunSpec, str] = MappingProxyType({}), unmet: Collection[int] = ()) -> Results:
+    """Generators that are trained and lie in a store with what they need, but for the `lost` ones, which ended otherwise. Codes
+    of the seeds in `unmet` miss gate 3."""
+    made = [generator_row(one, level2=0.9, status=lost.get(one, "passed")) for one in specs]
+    made += [parent for row in made for parent in parent_rows(RunSpec.from_dict(row))]
+    runs = {row["key"]: {**row, "seconds": 60.0, "family": "one"} for row in made}
+    measured = [
+        {**run, "measure": "tokens", "quantity": name, "layer": None, "array": None, "value": 0.3 * (run["seed"] in unmet)}
+        for run in runs.values() if run["task"] == TOKENIZER and run["encoding"] == "vq" for name in GOOD
+    ]  # fmt: skip
+    return Results([*runs.values()], table_of(measured), store="some store")
+
+
+def trained(plan: Plan, claim: str, found: Results) -> set[RunSpec]:
+    """What the commands on the page train beside the runs that there are."""
+    rows, specs = Rows(found.runs), set[RunSpec]()
+    for command in commands(claim, found):
+        study, where = plan(command)
+        assert (where.store, where.dry_run) == ("some store", False)
+        specs |= {one for one in study.search.asked(rows) if study.search.row(rows, one) is None}
+    return specs
+
+
+def of_seeds(one: RunSpec, *seeds: int) -> list[RunSpec]:
+    return [dataclasses.replace(one, seed=seed) for seed in seeds]
+
+
+FAMILIES = (("dit", "vq"), ("dit", "vae"), ("maskgit", "vq"))
+DIT, VAE, MASKGIT = (generator("toy", 0, {"decoder": family, "encoding": tokens}) for family, tokens in FAMILIES)
+GPU = [generator("gpu", 0, {"decoder": family, "encoding": "vq"}) for family in ("dit", "maskgit", "givt", "mar")]
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed"])
+@pytest.mark.usefixtures("quick_oracle")
+def test_a_seed_of_a_generator_that_is_lost_is_replaced_on_all_sides(status: str, plan: Plan) -> None:
+    there = [*of_seeds(DIT, 0, 1, 2), *of_seeds(MASKGIT, 0, 1, 2)]
+    found = generated(there, {there[-1]: status})
+    assert trained(plan, "continuous-beats-categorical", found) == {*of_seeds(DIT, 3), *of_seeds(MASKGIT, 3)}
+    assert trained(plan, "categorical-forgets", found) == {*of_seeds(MASKGIT, 3)}
+    later = generated([*of_seeds(DIT, 0, 1, 2), *of_seeds(MASKGIT, 0, 1, 2, 3)], {there[-1]: status})
+    assert trained(plan, "continuous-beats-categorical", later) == {*of_seeds(DIT, 3)}
+
+
+@pytest.mark.usefixtures("quick_oracle")
+def test_a_seed_of_a_generator_whose_codes_are_not_seen_is_replaced(plan: Plan) -> None:
+    found = generated([one for spec in (DIT, VAE, MASKGIT) for one in of_seeds(spec, 0, 1, 2)], unmet=(1,))
+    dit, maskgit = (set(of_seeds(one, 3)) for one in (DIT, MASKGIT))
+    both = {"continuous-beats-categorical": dit | maskgit, "categorical-forgets": maskgit}
+    for claim, more in {**both, "tokenizer-does-not-decide": dit, "abrupt-on-vq": dit}.items():
+        assert trained(plan, claim, found) == more
+
+
+@pytest.mark.usefixtures("quick_oracle")
+def test_a_seed_whose_tokenizer_missed_its_gate_is_left_to_the_study(plan: Plan) -> None:
+    found = generated([one for spec in (DIT, MASKGIT) for one in of_seeds(spec, 0, 1, 2)])
+    runs = [run for run in found.runs if run["seed"] != 1 or run["task"] == TOKENIZER]
+    runs = [{**run, "status": "missed"} if run["seed"] == 1 else run for run in runs]
+    more = {*of_seeds(DIT, 3), *of_seeds(MASKGIT, 3)}
+    assert trained(plan, "continuous-beats-categorical", dataclasses.replace(found, runs=runs)) == more
+
+
+@pytest.mark.usefixtures("quick_oracle")
+def test_generators_that_are_missing_are_like_those_that_are_there(plan: Plan) -> None:
+    claim = "continuous-beats-categorical"
+    two = generated([one for spec in GPU[:2] for one in of_seeds(spec, 0, 1)])
+    assert trained(plan, claim, two) == {*of_seeds(GPU[0], 2), *of_seeds(GPU[1], 2)}
+    assert trained(plan, claim, generated(of_seeds(GPU[0], 0, 1, 2))) == {*of_seeds(GPU[1], 0, 1, 2)}
+    both = generated([*of_seeds(GPU[0], 0, 1, 2), *of_seeds(GPU[1], 0, 1, 2)])
+    assert trained(plan, "masking-is-not-it", both) == {one for spec in GPU[2:] for one in of_seeds(spec, 0, 1, 2)}
+    own = {"width": 64, "holdout": "000,010,001", "codes": 64, "pair": "triangle", "probe_torn": 0.0}
+    run = {"max_steps": 700, "data_count": 512, "lr": 0.002, "schedule": "cosine", "precision": "bfloat16"}
+    dit = generator("coarse", 0, {"decoder": "dit", "encoding": "vq", **own}, **run)
+    maskgit = generator("coarse", 0, {"decoder": "maskgit", "encoding": "vq", "smoothing": 0.1, **own}, **run)
+    found = generated([*of_seeds(dit, 0, 1), *of_seeds(maskgit, 0)])
+    assert trained(plan, claim, found) == {*of_seeds(dit, 2), *of_seeds(maskgit, 1, 2)}
+
+
+@pytest.mark.usefixtures("quick_oracle")
+def test_generators_of_other_studies_that_are_missing_are_planned(plan: Plan) -> None:
+    full, both = (spec_of("dit", "vq", conditioning=word) for word in ("full", "both"))
+    assert trained(plan, "conditioning", generated(of_seeds(full, 0, 1, 2))) == {*of_seeds(both, 0, 1, 2)}
+    often = spec_of("dit", "vq", conditioning="both", dropout=0.3)
+    found = generated([*of_seeds(full, 0, 1), *of_seeds(often, 0, 1, 2)])
+    assert trained(plan, "conditioning", found) == {*of_seeds(full, 2)}
+    loss, dit, maskgit = spec_of("maskgit", "vq", jepa=0.6, jepa_layers="one"), spec_of("dit", "vq"), spec_of("maskgit", "vq")
+    found = generated([one for spec in (loss, dit, maskgit) for one in of_seeds(spec, 0, 1)])
+    assert trained(plan, "jepa-helps", found) == {one for spec in (loss, dit, maskgit) for one in of_seeds(spec, 2)}
+    unknown = generated(of_seeds(maskgit, 0), {maskgit: "diverged"})
+    [command] = commands("jepa-heads", unknown)
+    assert command == "python -m orchestrator.jepa --seeds 4 --store 'some store' --dry-run"
+
+
+@pytest.mark.usefixtures("quick_oracle")
+def test_runs_of_generators_that_lack_a_measure_are_not_called_missing() -> None:
+    longer = [dataclasses.replace(one, max_steps=9600) for one in (DIT, MASKGIT)]
+    found = generated([*of_seeds(DIT, 0, 1, 2), *of_seeds(MASKGIT, 0, 1, 2), *longer])
+    claim = "continuous-beats-categorical"
+    text = pages.Report.of([paper_of(BY_ID[claim])], dataclasses.replace(found, table=table_of([]))).html()
+    assert "No run is missing: dit on vq, max steps 4800 against maskgit on vq, max steps 4800: not enough runs: " in text
+    assert "gate 3 is not known of 3; gate 3 is known after: python -m analysis.measure --store &#39;some store&#39;." in text
+    assert "<code>" not in text
 
 
 def test_a_store_of_any_name_is_one_word(tmp_path: Path, plan: Plan) -> None:

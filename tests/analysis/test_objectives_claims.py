@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from analysis.generator_claims import CLAIMS, Side
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.generators import Peak
 from analysis.measures.circuits import APART, PAIRS
+from analysis.objectives import NAMES
 from tests.analysis.made_objectives import (
     DIT,
     DIT_VAE,
@@ -671,3 +673,14 @@ def test_a_seed_that_does_not_rise_hides_no_other() -> None:
     assert unseen.told == (
         "level 2 of dit on vq ends under 0.1, or is at no look that counts, with 1 of 3 seeds, so nothing is said of its rise"
     )
+
+
+def test_runs_that_end_early_are_compared_with_nothing() -> None:
+    """As those of the signal study do."""
+    names = {**NAMES, "contrast": "contrast", "stop": "stop"}
+    faint = [spec_of("maskgit", "vq", faint="colour", contrast=share) for share in (0.2, 0.5)]
+    early = [generator_row(dataclasses.replace(one, stop="early", target=1.0), status="missed") for one in faint]
+    both = answer_of([*early, *rows_of(maskgit=0.1)], names=names).verdicts_of("categorical-forgets")
+    assert [(one.about, one.seeds) for one in both] == [("", 3)]
+    [none] = answer_of(early, names=names).verdicts_of("categorical-forgets")
+    assert (none.told, none.runs) == ("there are no runs of maskgit on vq", ())

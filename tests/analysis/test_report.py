@@ -387,6 +387,15 @@ def test_the_page_tells_the_first_of_many_comparisons_and_the_numbers_all(monkey
     assert shown.count("setting ") == 12
 
 
+@pytest.mark.usefixtures("quick_oracle")
+def test_the_comparison_with_most_runs_that_count_is_told_first() -> None:
+    several = [spec_of("maskgit", "vq", max_steps=100 * n) for n in range(1, 14)]
+    several += [spec_of("maskgit", "vq", seed, max_steps=5000) for seed in range(3)]
+    runs = {row["key"]: {**row, "seconds": 60.0, "family": "one"} for row in map(generator_row, several)}
+    finding = judged("categorical-forgets", {}, Results([*runs.values()], table_of([])))
+    assert finding.shown.startswith("maskgit on vq, max steps 5000: not enough runs: maskgit on vq has 3 finished seeds of 3")
+
+
 def found_of(claim: str, rows: list[dict[str, Any]], unseen: float = 0.1) -> Finding:
     """What is said of a claim, by these generators and by what they need."""
     made = [*rows, *(parent for row in rows for parent in parent_rows(RunSpec.from_dict(row)))]
@@ -479,16 +488,16 @@ def test_seeds_are_those_that_the_verdict_rests_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("about", "unseen", "why"),
+    ("about", "unseen", "why", "seeds"),
     [
-        ({"dit": 0.9, "seen": 0.5}, 0.1, "dit on vq draws 0.50 of what it has seen, under 0.85"),
-        ({"dit": 0.5}, 0.1, "gate 5 is not met: dit on the same tokens has level 2 0.50, under 0.6"),
-        ({"dit": 0.9}, 0.3, "dit on vq has 3 finished seeds of 3, gate 3 is not met by 3"),
-        ({"dit": 0.9, "oracle2": 0.2}, 0.1, "the judges agree on 30% of the pictures, under 95%, and differ: "),
+        ({"dit": 0.9, "seen": 0.5}, 0.1, "dit on vq draws 0.50 of what it has seen, under 0.85", 3),
+        ({"dit": 0.5}, 0.1, "gate 5 is not met: dit on the same tokens has level 2 0.50, under 0.6", 3),
+        ({"dit": 0.9}, 0.3, "dit on vq has 3 finished seeds of 3, gate 3 is not met by 3", 5),
+        ({"dit": 0.9, "oracle2": 0.2}, 0.1, "the judges agree on 30% of the pictures, under 95%, and differ: ", 3),
     ],
 )
 @pytest.mark.usefixtures("quick_oracle")
-def test_no_command_trains_what_is_there(about: dict[str, Any], unseen: float, why: str) -> None:
+def test_no_command_trains_what_is_there(about: dict[str, Any], unseen: float, why: str, seeds: int) -> None:
     [claim] = (one for one in GENERATIVE_CLAIMS if one.id == "continuous-beats-categorical")
     report = pages.Report([], 1, 1.0, "a store")
     finding = found_of(claim.id, drawing(maskgit=0.1, **about), unseen)
@@ -497,7 +506,9 @@ def test_no_command_trains_what_is_there(about: dict[str, Any], unseen: float, w
     assert told.startswith(f"No run is missing: {why}")
     assert commands == []
     few = report.missing(claim, found_of(claim.id, drawing(maskgit=0.1, seeds=2, **about), unseen))
-    assert few[1] == ["python -m orchestrator.objectives --store 'a store' --dry-run"]
+    asked = "--families dit,maskgit --tokenizers vq --tier smoke --steps 1000 --precision float32"
+    [command] = few[1]
+    assert command == f"python -m orchestrator.objectives {asked} --seeds {seeds} --store 'a store'"
 
 
 @pytest.mark.usefixtures("quick_oracle")
@@ -546,6 +557,30 @@ def test_figures_beside_a_claim_are_of_its_own_runs_and_of_their_tokenizers() ->
     assert (set(tokens["task"]), set(tokens["seed"]), set(tokens["encoding"])) == ({TOKENIZER}, {0}, {"vq"})
     assert beside("c", [], both, results) == []
     assert beside("c", keys, both, Results([], table_of([]))) == []
+
+
+def test_figures_beside_a_claim_are_of_seeds_that_were_measured_on_all_sides() -> None:
+    results = generative(seeds=3)
+    runs = [run for run in results.runs if run["encoding"] == "vq" and run["decoder"] in ("dit", "maskgit")]
+    runs = [run for run in runs if run["options"]["conditioning"] == "full" and not run["options"].get("jepa")]
+    figures = {"generated": ("samples", "retrieval"), "tokens": ("reconstructions", "coverage")}
+
+    def drawn(dit: set[int], maskgit: set[int], *whole: bool) -> tuple[list[list[int]], list[str]]:
+        """The seeds of each figure, and the ends of the captions."""
+        measured = {"dit": dit, "maskgit": maskgit}
+        keys = [run["key"] for run in runs if run["seed"] not in measured[run["decoder"]]]
+        one = dataclasses.replace(results, table=results.table[~results.table["key"].isin(keys)])
+        found = beside("c", {run["key"] for run in runs}, figures, one, *whole)
+        names = [picture.name.removeprefix("c-") for picture in found]
+        ends = [one.alt.removeprefix(FIGURES[name][1]) for one, name in zip(found, names, strict=True)]
+        return [sorted({*one.draw.args[0]["seed"]}) for one in found[:2]], ends  # type: ignore[attr-defined]
+
+    every = {0, 1, 2}
+    assert drawn(every, every) == ([[0, 1, 2]] * 2, ["; of seed 0", "", "; of seed 0", ""])
+    assert drawn(every, {2}) == ([[2]] * 2, ["; of seed 2", "; of 1 of 3 seeds that count", "; of seed 0", ""])
+    apart = "; of 2 of 3 seeds that count, not the same on all sides"
+    assert drawn({0}, {2}) == ([[0, 2]] * 2, ["; of seeds 0 and 2", apart, "; of seed 0", ""])
+    assert drawn(every, {2}, False) == ([[0, 1, 2]] * 2, ["; of seeds 0 and 2", "", "; of seed 0", ""])
 
 
 def test_coverage_is_that_of_the_pictures_of_the_generators_where_it_was_measured() -> None:

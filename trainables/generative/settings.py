@@ -42,6 +42,12 @@ AS_CLASSES = {"quantised": "full", "both": "dropout"}
 """Words of `conditioning` with which factors are told as the means of their classes, and those with which all else is the same.
 Real pictures are told by these means in any case."""
 USUAL_CHANNELS = {"linear": 12, "conv": 8}
+VARIED = (
+    "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
+    "temperature", "rounds", "pair", "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter",
+    "centre_jitter", "background",
+)  # fmt: skip
+"""Settings to which every study of generators gives an option of its own, which takes several values."""
 WIDEST, DEEPEST = LIMITS["width"][1], 100
 OF_LESSONS = (
     "Whether all pictures made of few codes that a probe learns from are clear (coded), or only those that keep a faint factor."
