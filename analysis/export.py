@@ -68,6 +68,8 @@ def export(
         raise UserError("nothing would be written: add --tensorboard FOLDER, --csv FILE, or both")
     check_named("--store", store)
     board, file = _board(store, tensorboard), _file(store, csv)
+    if board is not None and file is not None:
+        _check_both(board, file, str(tensorboard), str(csv))
     chosen = chosen_by(where or [])
     given = " or ".join(name for name, path in (("--csv", csv), ("--tensorboard", tensorboard)) if path is not None)
     columns = [name for name in SCHEMA.names if board is not None or name not in CURVES]
@@ -148,6 +150,19 @@ def _file(store: str, path: Path | None) -> Path | None:
         raise UserError(f"--csv {str(path)!r} is no file: give the name of a file")
     check_folder("--csv", found.parent)
     return found
+
+
+def _check_both(board: Path, file: Path, tensorboard: str, csv: str) -> None:
+    """
+    Raises:
+        UserError: the folder and the file, which the user gave by these words, are one, or one lies in the other.
+    """
+    if board == file:
+        raise UserError(f"--csv and --tensorboard both name {csv!r}: give one of them another name")
+    if file.is_relative_to(board):
+        raise UserError(f"--csv {csv!r} lies in --tensorboard {tensorboard!r}: give a path outside it")
+    if board.is_relative_to(file):
+        raise UserError(f"--tensorboard {tensorboard!r} lies below --csv {csv!r}, which is to be a file: give another path")
 
 
 def _outside(option: str, path: Path, store: str) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-import os
+import secrets
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import hparams
 
+from orchestrator.command.files import LEFT_SECONDS, TEMPORARY
 from orchestrator.errors import printable
 from orchestrator.store import Row
 from trainables.spec import SPEC_FIELDS
@@ -29,13 +32,15 @@ CURVES = {"accuracy": "curve_accuracy", "error": "curve_error", "loss": "curve_l
 
 
 def write_runs(rows: Sequence[Row], folder: Path) -> None:
-    """Write `KEY/` for each run into a new or empty folder, which is there when all is written.
+    """Write `KEY/` for each run into a new or empty folder, which is there when all is written. What killed exports
+    into such a folder left beside it goes.
 
     Raises:
         OSError: it cannot be written, or there is something in it; nothing stays then.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = folder.parent / f".{folder.name}.{os.getpid()}"
+    _sweep(folder)
+    made = folder.parent / f".{folder.name}.{secrets.token_hex(8)}"
     made.mkdir()
     try:
         _write(made, 0.0, [Event(summary=_columns(rows))])
@@ -46,6 +51,17 @@ def write_runs(rows: Sequence[Row], folder: Path) -> None:
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what was to become this folder, and what nobody writes any more."""
+    with contextlib.suppress(OSError):  # another process may sweep, too, and folders can be made where none can be listed
+        for left in folder.parent.iterdir():
+            found = TEMPORARY.fullmatch(left.name)
+            if not found or found[1] != folder.name or left.is_symlink() or not left.is_dir():
+                continue
+            if time.time() - max(path.lstat().st_mtime for path in (left, *left.rglob("*"))) > LEFT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def settings_of(row: Row) -> dict[str, Any]:

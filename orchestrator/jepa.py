@@ -12,10 +12,18 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, words
+<<<<<<< ours
 from orchestrator.generators import OPTIONS, GeneratorOptions, Tokenizers, train, varied_by
 from orchestrator.launch import LaunchOptions
 from trainables.generative.settings import VARIED
+=======
+from orchestrator.errors import UserError
+from orchestrator.generators import OPTIONS, VARIED, GeneratorOptions, Tokenizers, train, varied_by
+from orchestrator.launch import LaunchOptions
+from trainables.generative.settings import HEADS
+>>>>>>> theirs
 from trainables.generative.tokenizers import KINDS
+from trainables.settings import alternatives
 
 NAME = "jepa"
 FAMILIES = ("maskgit", "dit")
@@ -58,6 +66,9 @@ def jepa(
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
     that does not answer); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
+    for family in (word.strip() for word in families.split(",")):
+        if family in HEADS and family not in FAMILIES:
+            raise UserError(f"--families {family!r} cannot be given the JEPA loss: choose {alternatives(FAMILIES)}")
     asked = {"families": words("--families", families, FAMILIES), "tokenizers": words("--tokenizers", tokenizers, KINDS)}
     return train(NAME, asked, dataclasses.asdict(subject), generators, where, USUAL)
 

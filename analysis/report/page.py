@@ -25,7 +25,7 @@ from analysis.report.papers import Paper, are_of_papers
 from analysis.report.runs import Ended, call, ended_badly, printable_lines
 from analysis.report.told import Say, Told, unsaid
 from analysis.results import Results
-from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
+from orchestrator.command.files import csv_bytes, json_bytes, plain, sweep, write_files
 from orchestrator.command.progress import format_seconds
 from orchestrator.errors import printable
 from orchestrator.searches.needs import with_needed
@@ -263,10 +263,12 @@ def _says_the_same(one: Told, other: Told) -> bool:
 
 
 def clear(folder: Path, names: re.Pattern[str], but: Collection[str]) -> None:
-    """Remove the files of a folder that have such names, which a former page has left, but these."""
+    """Remove the files of a folder that have such names, which a former page has left, but these; and what killed
+    processes left of any file with such a name."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if names.fullmatch(path.name) and path.name not in but and path.is_file():
             path.unlink()
+    sweep(folder, names.fullmatch)
 
 
 @cache

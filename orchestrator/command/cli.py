@@ -479,12 +479,17 @@ def checked(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def by_options(message: str) -> str:
     """What is said of settings, said of the options of the command in progress."""
-    return with_options(message, _named[-1] if _named else {})
+    return with_options(message, options_here())
 
 
 def option_for(setting: str) -> str | None:
     """The option of the command in progress that gives a setting, if there is one."""
-    return _named[-1].get(setting) if _named else None
+    return options_here().get(setting)
+
+
+def options_here() -> Mapping[str, str]:
+    """The options of the command in progress, by the settings that they give."""
+    return _named[-1] if _named else {}
 
 
 def one_of(option: str, value: str, allowed: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """
     check_there(out)
     out.mkdir(parents=True, exist_ok=True)
-    _sweep(out, contents)
+    sweep(out, contents.__contains__)
     for name, content in contents.items():
         temporary = out / f".{name}.{secrets.token_hex(8)}"
         try:
@@ -49,12 +49,12 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
     return [out / name for name in contents]
 
 
-def _sweep(out: Path, names: Collection[str]) -> None:
-    """Remove temporaries of these names that nobody writes any more."""
+def sweep(out: Path, is_named: Callable[[str], object]) -> None:
+    """Remove temporaries of files with such names that nobody writes any more."""
     with contextlib.suppress(OSError):  # another process may sweep, too, and files can be written where none can be listed
         for left in out.iterdir():
             found = TEMPORARY.fullmatch(left.name)
-            if found and found[1] in names and left.is_file() and time.time() - left.stat().st_mtime > LEFT_SECONDS:
+            if found and is_named(found[1]) and left.is_file() and time.time() - left.stat().st_mtime > LEFT_SECONDS:
                 left.unlink()
 
 

@@ -9,12 +9,13 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
+from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, checked, grouped, one_of
+from orchestrator.command.cli import App, checked, grouped, one_of, options_here
 from orchestrator.command.programs import Described
 from orchestrator.errors import UserError, printable
 from trainables.check_words import check_words
@@ -186,7 +187,7 @@ def read_pairs(known: Mapping[str, Setting], pairs: Sequence[str]) -> dict[str, 
         if not equals:
             raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, where NAME is one of {names}")
         if name not in known:
-            raise UserError(f"this task has no option {name!r}: its options are {names}")
+            raise UserError(f"this task has no option {name!r}: {_meant(name, known)}its options are {names}")
         if name in found:
             raise UserError(f"--option {name} is given twice: keep one of the two")
         try:
@@ -194,6 +195,16 @@ def read_pairs(known: Mapping[str, Setting], pairs: Sequence[str]) -> dict[str, 
         except ValueError as error:
             raise UserError(f"--option {pair!r}: {error}") from None
     return found
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """The setting, or the option of the command in progress, that somebody may have meant by a name that is no setting."""
+    others = options_here()
+    near = get_close_matches(name, [*known, *others], n=1, cutoff=0.7)  # `families` is that near to `family`
+    if not near:
+        return ""
+    meant = near[0] if near[0] in known else f"{others[near[0]]}, an option of this command,"
+    return f"perhaps {meant} is meant; "
 
 
 def option_of(name: str) -> str:

@@ -2,7 +2,11 @@
 
 import io
 import math
+import os
+import shutil
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,11 +20,11 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 from tensorboardX.record_writer import masked_crc32c
 
-from analysis import export
+from analysis import export, tensorboard
 from analysis.tensorboard import FILE
 from orchestrator.command.cli import run
 from orchestrator.store import ResultStore, make_row
-from tests.conftest import check_refusal
+from tests.conftest import ROOT, check_refusal
 from trainables.spec import RunSpec
 
 SPEC = RunSpec(
@@ -223,6 +227,9 @@ MISTAKES = [
     (["--tensorboard", ".."], "has something in it: give a new or empty folder"),
     (["--tensorboard", "../results/new"], "lies in the store"),
     (["--tensorboard", "/dev/null"], "cannot be a folder"),
+    (["--csv", "b/../a", "--tensorboard", "a"], "--csv and --tensorboard both name 'b/../a': give one of them another name"),
+    (["--csv", "./a/b/c", "--tensorboard", "a"], "--csv 'a/b/c' lies in --tensorboard 'a': give a path outside it"),
+    (["--csv", "a", "--tensorboard", "a/b"], "--tensorboard 'a/b' lies below --csv 'a', which is to be a file: give an"),
     (["--csv", "a", "--where", "status"], "write COLUMN=VALUE,... where COLUMN is one of family, task"),
     (["--csv", "a", "--where", "accuracy=1"], "write COLUMN=VALUE,... where COLUMN is one of family, task"),
     (["--csv", "a", "--where", "status=done"], "choose passed, missed, diverged, failed or pruned"),
@@ -269,6 +276,44 @@ def test_nothing_stays_of_a_folder_that_could_not_be_written(
     assert export_of("--tensorboard", "board") == code
     assert capsys.readouterr().err == told
     assert not list(here.iterdir())
+
+
+def test_what_killed_exports_left_goes_at_the_next_one(here: Path) -> None:
+    """And nothing that may be another's: what is written just now, and what has other names."""
+    killed = "import signal; from analysis import export, tensorboard; "
+    killed += "tensorboard._write_run = lambda *_: signal.raise_signal(9); export.main()"
+    words = [sys.executable, "-c", killed, "--store", "../results", "--tensorboard", "board"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(words, cwd=here, env=environment, timeout=60).returncode == -9
+    (old,) = here.iterdir()
+    new = shutil.copytree(old, here / ".board.0011223344556677")
+    others = [".beard.0123456789abcdef", "board.0123456789abcdef", ".board.0123456789abcde", ".board.7"]
+    for name in others:
+        (here / name).mkdir()
+    (here / ".board.0123456789abcdef").touch()
+    (here / ".board.fedcba9876543210").symlink_to(others[0])
+    for path in here.rglob("*"):
+        os.utime(path, (time.time() - 3700,) * 2, follow_symlinks=False)
+    (written, *_) = (path for path in new.rglob("*") if path.is_file())
+    os.utime(written, (time.time() - 3500,) * 2)
+    before = {path.name for path in here.iterdir()}
+    assert export_of("--tensorboard", "board") == 0
+    assert {path.name for path in here.iterdir()} == before - {old.name} | {"board"}
+    assert len(list((here / "board").iterdir())) == 4
+
+
+def test_processes_with_one_number_may_export_at_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of two containers may have. The first to end has the folder."""
+    write = tensorboard._write_run
+
+    def meanwhile(*words: Any) -> None:
+        monkeypatch.setattr(tensorboard, "_write_run", write)
+        assert export_of("--tensorboard", "board") == 0
+        write(*words)
+
+    monkeypatch.setattr(tensorboard, "_write_run", meanwhile)
+    assert export_of("--tensorboard", "board") == 1
+    assert [path.name for path in here.iterdir()] == ["board"]
 
 
 def test_the_store_stays_as_it_is(here: Path) -> None:

@@ -4,6 +4,7 @@ import html
 import http.client
 import json
 import math
+import os
 import re
 import shlex
 import shutil
@@ -637,10 +638,16 @@ def test_a_page_takes_the_place_of_another_one(tmp_path: Path) -> None:
     for name in (*former, "mine.csv", "scaling.png"):
         (out / "studies" / name).touch()
     (out / "runs" / "mine.js").touch()
+    left = [f"studies/.{name}.0123456789abcdef" for name in (*former, "mine.csv")] + ["runs/.1.js.0123456789abcdef"]
+    for name in left:
+        (out / name).touch()
+        os.utime(out / name, (time.time() - 3700,) * 2)
+    os.utime(out / left[1], (time.time() - 3500,) * 2)
     assert (out / "runs" / "1.js").exists()
     Builder(str(tmp_path / "two"), out).build()
     assert {path.name for path in (out / "runs").iterdir()} == {"index.js", "0.js", "mine.js"}
-    assert {path.name for path in (out / "studies").iterdir()} == {"mine.csv", "scaling.png"}
+    written_or_unknown = {Path(name).name for name in left[1:3]}
+    assert {path.name for path in (out / "studies").iterdir()} == {"mine.csv", "scaling.png", *written_or_unknown}
 
 
 def test_a_claims_table_says_of_each_number_what_it_is() -> None:

@@ -79,7 +79,8 @@ def test_words_that_mean_the_same_layers_are_noted_and_an_option_is_no_other(mon
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ("--families givt", "--families 'givt' is unknown: choose maskgit or dit"),
+        ("--families givt", "--families 'givt' cannot be given the JEPA loss: choose maskgit or dit"),
+        ("--families maskgit,gan", "--families 'gan' is unknown: choose maskgit or dit"),
         ("--jepa -1", "jepa must be at least 0, not -1.0"),
         ("--tier smoke --jepa-layers 3", "--jepa-layers must be three or one, or list some of the layers 1 to 2"),
         ("--jepa-teacher other", "--jepa-teacher 'other' is unknown: choose ema, same or gradient"),
