@@ -12,16 +12,10 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, words
-<<<<<<< ours
+from orchestrator.errors import UserError
 from orchestrator.generators import OPTIONS, GeneratorOptions, Tokenizers, train, varied_by
 from orchestrator.launch import LaunchOptions
-from trainables.generative.settings import VARIED
-=======
-from orchestrator.errors import UserError
-from orchestrator.generators import OPTIONS, VARIED, GeneratorOptions, Tokenizers, train, varied_by
-from orchestrator.launch import LaunchOptions
-from trainables.generative.settings import HEADS
->>>>>>> theirs
+from trainables.generative.settings import HEADS, VARIED
 from trainables.generative.tokenizers import KINDS
 from trainables.settings import alternatives
 
