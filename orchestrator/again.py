@@ -99,6 +99,9 @@ class Again(GridStudy):
         steps = self.stored["steps"] if self.stored["status"] == "pruned" else None
         self.search = AsStored(self.specs, self.task.version, steps=steps)
 
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        return spec.task != PROGRAM_TASK
+
     def answered(self, rows: Rows) -> bool:
         return self._endings(rows) is not None
 

@@ -22,8 +22,8 @@ SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 FORMULA = re.compile(rf"""([;\t\n])(?! *[+-][\d.]+(?:e[+-]?\d+)?\1)(["\s]*)(?=[{re.escape("".join(SIGNS))}])""")
 """Where a formula begins in a cell for a reader that splits lines at semicolons or tabs. A number is none, unless it ends the
 cell: there such a reader goes on with the next one."""
-TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}")
-"""The name of a file that is to get another name once it is whole."""
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}(?:-journal)?")
+"""The name of a file that is to get another name once it is whole, and of the journal of a database."""
 LEFT_SECONDS = 3600.0
 """No process takes so long to write a file: it was killed meanwhile."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from orchestrator.command.cli import check_new_file
+from orchestrator.command.files import sweep
 from orchestrator.command.options import searched
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
@@ -165,6 +166,7 @@ def with_export(files: Sequence[Path], tuning: OptunaSearch, rows: Rows, file: P
     """
     try:
         check_there(file)
+        sweep(file.parent, file.name.__eq__)
         tuning.export(rows, file, name)
     except OSError as error:
         hint = "free space, or name" if error.errno in FULL_DISK else "name"

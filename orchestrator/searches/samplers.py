@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import random
+import secrets
 import sqlite3
 import warnings
 from collections.abc import Sequence
@@ -114,10 +116,9 @@ def write_study(
     """Write trials into a new SQLite file that optuna-dashboard opens.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or something has its name by now.
     """
-    temporary = file.with_name(f".{file.name}.partial")
-    temporary.unlink(missing_ok=True)
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     with temporary.open("xb"):
         pass  # so that a place that cannot be written is an OSError
     url = sqlalchemy.URL.create("sqlite", database=str(temporary))  # a file may be called `what?`
@@ -127,12 +128,24 @@ def write_study(
         study.set_user_attr("objectives", objectives)
         study.add_trials(list(trials))
         storage.engine.dispose()
-        temporary.replace(file)
+        _rename(temporary, file)
     except (SQLAlchemyError, StorageInternalError) as error:
         raise _of_disk(error, file) from error
     finally:
         for left in (temporary, temporary.with_name(f"{temporary.name}-journal")):
             left.unlink(missing_ok=True)
+
+
+def _rename(temporary: Path, file: Path) -> None:
+    """Give a file its name, which it takes from no other one, as far as the file system allows."""
+    try:
+        file.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:  # there are file systems without a second name for a file
+        if file.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
+        temporary.replace(file)
 
 
 def _of_disk(error: Exception, file: Path) -> OSError:

@@ -419,6 +419,10 @@ def test_a_text_of_a_row_is_part_of_a_command_only_if_the_user_has_written_it(
     assert run(again.app, [keys[0], *words, filled]) == 0
     assert run(again.app, [keys[1], *words, numbers["program"]]) == 0
     assert run(again.app, [keys[1], *words, "python my.py --images 10 --noise 0.5 --fast true"]) == 0
+    asked: list[Any] = []
+    monkeypatch.setattr(again, "launch", lambda study, *_: asked.append(study) or 0)
+    assert run(again.app, [keys[0], *words, filled]) == 0
+    assert [study.keeps_weights(specs[0]) for study in asked] == [False], "a program keeps none"
 
 
 def test_a_command_with_letters_that_no_terminal_shows_can_be_pasted(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import json
 import math
+import os
 import random
 import re
 import resource
@@ -13,6 +15,7 @@ import shlex
 import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -49,7 +52,7 @@ from orchestrator.command.stages import Stages
 from orchestrator.command.trials import SHOWN, plan_table, trials_table, work_left
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
-from orchestrator.errors import UserError
+from orchestrator.errors import UnexportedError, UserError
 from orchestrator.regularization import SEARCHES
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import NO_TRIAL, ConfirmBest
@@ -984,6 +987,36 @@ def test_a_study_is_exported_when_nothing_will_follow(tmp_path: Path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     with sqlite3.connect(file) as connection:
         assert connection.execute("SELECT COUNT(*) FROM trials").fetchone() == (5,)
+
+
+@pytest.mark.slow(1)
+def test_exports_at_once_take_no_file_from_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.files.write_tune", lambda *_: [])
+    file, late = tmp_path / "study.db", tmp_path / ".study.db.0123456789abcdef-journal"
+    study = made_by(*CHOOSY, "--search", "lr=1e-3..1:log", "--trials", "2", "--confirm", "1", "--export-optuna", str(file))
+    rows = walk(study.search)
+    late.touch()
+    os.utime(late, (time.time() - 3700,) * 2)
+    add = optuna.Study.add_trials
+
+    def meanwhile(made: Any, trials: Any) -> None:
+        monkeypatch.setattr(optuna.Study, "add_trials", add)
+        assert file in study.write(rows, tmp_path / "out", force=True)
+        add(made, trials)
+
+    monkeypatch.setattr(optuna.Study, "add_trials", meanwhile)
+    with pytest.raises(UnexportedError, match=r"File exists\): name another file with --export-optuna"):
+        study.write(rows, tmp_path / "out", force=True)
+    for without in (OSError(errno.EPERM, "no links"), None):
+        with sqlite3.connect(file) as connection:
+            assert connection.execute("SELECT COUNT(*) FROM trials").fetchone() == (2,)
+        assert [path.name for path in tmp_path.iterdir()] == [file.name]
+        if without is not None:
+            monkeypatch.setattr(Path, "hardlink_to", lambda *_, error=without: (_ for _ in ()).throw(error))
+            with pytest.raises(UnexportedError, match="File exists"):
+                study.write(rows, tmp_path / "out", force=True)
+            file.unlink()
+            assert file in study.write(rows, tmp_path / "out", force=True)
 
 
 @pytest.mark.slow(2)
