@@ -29,8 +29,6 @@ LEAST_SIZES = 3
 """With fewer grid sizes the exponent is a slope: nothing tells whether a power law fits."""
 LEAST_SEEDS = 3
 """With fewer seeds an interval would rest on a spread that is hardly known."""
-TOLD = 0.005
-"""What two digits of an exponent cannot tell."""
 DIGITS = 12
 """Digits that are kept of a number; those behind are errors of rounding."""
 
@@ -177,8 +175,8 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
         few = {1: "one seed", 2: "two seeds"}.get(seeds, every)
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     low, high = slope_interval([_seen(line, along) for line in used.to_dict("records")])
-    if not low - TOLD <= exponent <= high + TOLD:
-        side = "below" if exponent < low else "above"
+    side, end = ("below", low) if exponent < low else ("above", high)
+    if not low <= exponent <= high and f"{exponent:.2f}" != f"{end:.2f}":
         of_runs = f"{low:.2f} to {high:.2f}"
         notes.append(f"the thresholds' exponent lies {side} what the runs say, {of_runs}, and widens the interval")
     return result(numbers=(exponent, min(low, exponent), max(high, exponent), prefactor))

@@ -59,6 +59,8 @@ def _logarithmic_ticks(low: float, high: float, whole: bool) -> np.ndarray:
     for locator in (*locators, MaxNLocator(6, integer=whole)):
         ticks = np.asarray(locator.tick_values(low, high))
         ticks = ticks[(ticks >= low) & (ticks <= high) & ((ticks % 1 == 0) | (not whole))]
+        if locator is locators[0]:
+            ticks = ticks[:: math.ceil(len(ticks) / MOST_DECADES) or 1]  # before version 3.11 matplotlib gives one more
         if len(ticks) >= LEAST_TICKS:
             break
     return ticks

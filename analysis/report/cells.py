@@ -67,6 +67,9 @@ def _cell(sheet: Sheet, name: str, value: Any) -> Cell:
         return Cell("yes" if value else "no")
     if isinstance(value, int | float):
         whole = math.isfinite(value) and (isinstance(value, int) or (name in sheet.counts and value == int(value)))
-        told = share if name in ACCURACIES or name in sheet.shares else number
-        return Cell(f"{int(value):,}" if whole else told(value), True)
+        if whole:
+            return Cell(f"{int(value):,}", True)
+        if name in ACCURACIES or name in sheet.shares:
+            return Cell(share(value, at_most=name.startswith("unseen_")), True)
+        return Cell(number(value), True)
     return Cell(str(value))

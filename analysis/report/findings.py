@@ -411,9 +411,12 @@ def beside(value: float, bound: float) -> str:
     return told_apart(value, bound, [f".{digits}g" for digits in range(3, 10)])
 
 
-def share(value: float) -> str:
-    """As `number`, but four digits, rounded down: no accuracy that misses its target reads as if it met it."""
-    return f"{math.floor(1e4 * value + 1e-6) / 1e4:g}" if 0.001 <= value < 1 else number(value)
+def share(value: float, at_most: bool = False) -> str:
+    """As `number`, but four digits, rounded down, or up where it is to be small: none that misses its target reads as if it met
+    it."""
+    if not 0.001 <= value < 1:
+        return number(value)
+    return f"{(math.ceil(1e4 * value - 1e-6) if at_most else math.floor(1e4 * value + 1e-6)) / 1e4:g}"
 
 
 def _one_per_seed(runs: Iterable[_Run]) -> list[str]:

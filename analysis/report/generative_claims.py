@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -95,8 +96,11 @@ def _lacks(shown: Verdict, results: Results) -> Lacks | None:
     answer, claim, keys = results.generators, CLAIMS[shown.claim], {*shown.runs}
     told = _told([shown])
     runs = [run for run in answer.runs if run.key in keys]
+    measure = shlex.join(["python", "-m", "analysis.measure", "--store", results.store])
     if shown.few and any(run.needs_coverage for run in runs):
-        told += f"; gate 3 is known after: {shlex.join(['python', '-m', 'analysis.measure', '--store', results.store])}"
+        told += f"; gate 3 is known after: {measure}"
+    elif any(math.isnan(claim.measured(run)) for run in runs):
+        told += f"; runs are measured by: {measure}"
     if not shown.missing:
         return Lacks([], told)
     if not runs:
@@ -112,12 +116,13 @@ def _lacks(shown: Verdict, results: Results) -> Lacks | None:
     if claim.is_paired:
         lost = [set[int]().union(*lost)] * len(known)
     rows = Rows(run for run in results.runs if run["task"] in (GENERATOR, TOKENIZER, PROBE))
-    asked = [_seeds(spec, of_spec, rows) for spec, of_spec in zip(known, lost, strict=True)]
+    first = min((run.spec.seed for run in runs if run.spec.seed <= CHOOSING - LEAST_SEEDS), default=0)
+    asked = [_seeds(spec, first, of_spec, rows) for spec, of_spec in zip(known, lost, strict=True)]
     short = [(spec, count) for spec, (count, is_short) in zip(known, asked, strict=True) if is_short]
     if len(known) == len(sides):
         if not short:
             return Lacks([], told)
-        if (lacks := of_generators(short, claim.study)) is not None:
+        if (lacks := of_generators(short, first, claim.study)) is not None:
             return lacks
     words = [*shlex.split(_command(shown.claim)), "--seeds", str(max(count for count, _ in asked))]
     return Lacks([words], "the settings of the missing runs")
@@ -130,18 +135,19 @@ def _of_side(side: Mapping[str, Any], spec: RunSpec) -> RunSpec | None:
     return None if any(map(callable, side.values())) else alike(spec, side)
 
 
-def _seeds(spec: RunSpec, lost: Collection[int], rows: Rows) -> tuple[int, bool]:
-    """How many seeds of a setting its study is to be asked for, so that enough are left beside the lost ones; and whether runs
-    of these are missing. The study takes further seeds in place of those whose probe or tokenizer has missed its gate."""
+def _seeds(spec: RunSpec, first: int, lost: Collection[int], rows: Rows) -> tuple[int, bool]:
+    """How many seeds of a setting its study is to be asked for, from the first one on, so that enough are left beside the lost
+    ones, or all that count; and whether runs of these are missing. The study takes further seeds in place of those whose probe
+    or tokenizer has missed its gate."""
     task = load_task(GENERATOR)
     needs = Tasks(task)
-    for count in range(LEAST_SEEDS, CHOOSING):
-        asked = [replace(spec, seed=seed) for seed in range(count)]
-        search = GridSearch(asked, task.version, min(count, CHOOSING - count), needs)
+    for count in range(LEAST_SEEDS, CHOOSING - first + 1):
+        asked = [replace(spec, seed=seed) for seed in range(first, first + count)]
+        search = GridSearch(asked, task.version, min(count, CHOOSING - first - count), needs)
         left = [one for one in search.asked(rows) if one.seed not in lost]
         if len(left) >= LEAST_SEEDS:
-            return count, any(search.row(rows, one) is None for one in left)
-    return CHOOSING, True
+            break
+    return count, any(search.row(rows, one) is None for one in left)
 
 
 def beside(claim: str, keys: Collection[str], figures: Figures, results: Results, is_whole: bool = True) -> list[Picture]:

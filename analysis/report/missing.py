@@ -12,7 +12,16 @@ from typing import Any
 from analysis.fits import LEAST_SIZES
 from analysis.generators import LEAST_SEEDS, known_value
 from trainables.bumps import BumpTask
-from trainables.generative.settings import JEPA, OF_CONDITIONING, OF_WHICH, REAL, VARIED, GeneratorSettings, meaningless
+from trainables.generative.settings import (
+    BELONGING,
+    JEPA,
+    OF_CONDITIONING,
+    OF_WHICH,
+    REAL,
+    VARIED,
+    GeneratorSettings,
+    meaningless,
+)
 from trainables.generative.tiers import TIERS, generator
 from trainables.regularization import PUBLISHED
 from trainables.rotation import DIGIT
@@ -106,14 +115,14 @@ def of_rotation(run: Fields, seeds: int) -> Lacks | None:
     return Lacks([_study("rotation", _words(asked))])
 
 
-def of_generators(sides: Sequence[tuple[RunSpec, int]], study: str) -> Lacks | None:
-    """For generators of these settings, each with how many seeds there are to be: a command for those that one can train
-    together. None if no command can ask for one of them."""
+def of_generators(sides: Sequence[tuple[RunSpec, int]], first: int, study: str) -> Lacks | None:
+    """For generators of these settings, each with how many seeds there are to be, from the first one on: a command for those
+    that one can train together. None if no command can ask for one of them."""
     together: list[dict[str, str]] = []
     for spec, seeds in sides:
         if (asked := _generator(spec, study)) is None:
             return None
-        asked |= {"--seeds": str(seeds)}
+        asked |= {"--seeds": str(seeds)} | ({"--first-seed": str(first)} if first else {})
         for one in together:
             apart = [name for name in {**one, **asked} if one.get(name) != asked.get(name)]
             if len(apart) == 1 and apart[0] in JOINED:
@@ -144,6 +153,8 @@ def _generator(spec: RunSpec, study: str) -> dict[str, str] | None:
     if spec.dataset in REAL or (found := _nearest(spec)) is None:
         return None
     tier, apart = found
+    if meaningless(_which(spec) | {name: known_value(spec, name) for name in BELONGING}) & apart.keys():
+        return None  # it was given beside others, to which it means something, and is refused alone
     asked: dict[str, Any] = {"--families": spec.decoder, "--tokenizers": spec.encoding}
     if study == "conditioning":
         asked["--conditionings"] = known_value(spec, "conditioning")

@@ -217,7 +217,7 @@ class Report:
         if lacks is not None and not lacks.commands:
             return f"No run is missing: {lacks.why}.", []
         if lacks is not None and known:
-            return "This command trains the missing runs:", lines
+            return f"{'This command trains' if len(lines) == 1 else 'These commands train'} the missing runs:", lines
         what = "the settings of the missing runs" if lacks is None else lacks.why
         return f"The rows do not say {what}. This command shows what would be trained; remove --dry-run to train it:", lines
 

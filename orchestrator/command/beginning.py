@@ -34,7 +34,15 @@ def is_command() -> bool:
     if sys.argv[:1] == ["-m"]:
         return _module().partition(".")[0] in ("orchestrator", "analysis")
     file = sys.argv[0] if sys.argv[:1] else ""
-    return file.rpartition("/")[2] == "sweep" and os.path.dirname(file) == os.path.dirname(sys.executable)  # noqa: PTH120
+    return file.rpartition("/")[2] == "sweep" and _folder(file) == _folder(sys.executable)
+
+
+def _folder(file: str) -> str:
+    """That of a file, which may be named from the folder that the command is started in."""
+    try:
+        return os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120
+    except OSError:  # that is gone
+        return os.path.dirname(file)  # noqa: PTH120
 
 
 def _module() -> str:

@@ -318,7 +318,7 @@ class TestPowerLaw:
         ("of_runs", "told"),
         [
             ((1.9, 2.1), "below what the runs say, 1.90 to 2.10"), ((1.5, 1.7), "above what the runs say, 1.50 to 1.70"),
-            ((1.801, 1.9), ""), ((1.7, 1.9), ""),
+            ((1.801, 1.9), ""), ((1.7, 1.796), ""), ((1.806, 1.9), "below what the runs say, 1.81 to 1.90"), ((1.7, 1.9), ""),
         ],
     )  # fmt: skip
     def test_an_interval_that_the_exponent_widens_is_told(

@@ -374,6 +374,35 @@ def test_generators_of_other_studies_that_are_missing_are_planned(plan: Plan) ->
 
 
 @pytest.mark.usefixtures("quick_oracle")
+def test_generators_go_on_from_the_first_seed_that_is_there(plan: Plan) -> None:
+    found = generated([*of_seeds(DIT, 50, 51, 52), *of_seeds(MASKGIT, 50, 51)])
+    assert trained(plan, "continuous-beats-categorical", found) == {*of_seeds(MASKGIT, 52)}
+
+
+@pytest.mark.usefixtures("quick_oracle")
+def test_what_no_study_can_be_asked_for_alone_is_only_shown() -> None:
+    """As a setting that was given for others, to which it means something; and pictures in a folder that no row names."""
+    beside = generator("toy", 0, {"decoder": "maskgit", "encoding": "vq"})
+    beside = dataclasses.replace(beside, options=tuple(sorted({**dict(beside.options), "ddim_steps": 7}.items())))
+    real = dataclasses.replace(DIT, dataset="celeba")
+    for spec, claim in ((beside, "categorical-forgets"), (real, "continuous-beats-categorical")):
+        [command] = commands(claim, generated(of_seeds(spec, 0)))
+        assert command == "python -m orchestrator.objectives --seeds 3 --store 'some store' --dry-run"
+
+
+@pytest.mark.usefixtures("quick_oracle")
+def test_several_commands_are_told_as_such_and_an_unmeasured_run_with_what_measures_it(plan: Plan) -> None:
+    without, loss = (spec_of("maskgit", "vq", **jepa) for jepa in ({}, {"jepa": 0.6, "jepa_layers": "three"}))
+    two = generated([*of_seeds(without, 0, 1), *of_seeds(loss, 0, 1)])
+    assert trained(plan, "jepa-heads", two) == {*of_seeds(without, 2), *of_seeds(loss, 2)}
+    text = pages.Report.of([paper_of(BY_ID["jepa-heads"])], two).html()
+    assert "These commands train the missing runs:" in text
+    three = generated([*of_seeds(without, 0, 1, 2), *of_seeds(loss, 0, 1, 2)])
+    text = pages.Report.of([paper_of(BY_ID["jepa-heads"])], three).html()
+    assert re.search("No run is missing: .*; runs are measured by: python -m analysis.measure --store &#39;some", text)
+
+
+@pytest.mark.usefixtures("quick_oracle")
 def test_runs_of_generators_that_lack_a_measure_are_not_called_missing() -> None:
     longer = [dataclasses.replace(one, max_steps=9600) for one in (DIT, MASKGIT)]
     found = generated([*of_seeds(DIT, 0, 1, 2), *of_seeds(MASKGIT, 0, 1, 2), *longer])

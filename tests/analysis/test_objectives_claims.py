@@ -471,7 +471,7 @@ def test_seeds_that_are_not_measured_are_left_out_while_three_remain() -> None:
             for one, share in ((MASKGIT, 0.1), (spec_of("maskgit", "vq", jepa=0.6), 0.3), (DIT, 0.9)) for one in seeds(one, 4)
         ]  # fmt: skip
         lower = {**INSIDE, **{name: 0.9 * value for name, value in INSIDE.items() if name.startswith("overlap")}}
-        inside = {row["key"]: lower if row["options"].get("jepa") else INSIDE for row in rows}
+        inside = {row["key"]: lower if row["options"].get("jepa") else INSIDE for row in rows if row["decoder"] == "maskgit"}
         for row in [row for row in rows if row["decoder"] == "maskgit" and row["seed"] <= seed][:unmeasured]:
             inside[row["key"]] = {}
         return verdict_of(claim, rows, inside)
@@ -483,6 +483,7 @@ def test_seeds_that_are_not_measured_are_left_out_while_three_remain() -> None:
     assert (two.verdict, two.seeds) == (NOT_ENOUGH, 4)
     assert two.told.startswith("no number is known of overlap_1")
     assert (of(1, "jepa-helps").verdict, of(1, "jepa-helps").seeds) == (PASS, 3)
+    assert (of(0, "jepa-circuits").seeds, of(1, "jepa-circuits").seeds) == (4, 3)
     assert (of(2, "jepa-helps").verdict, of(0, "jepa-helps").seeds) == (NOT_ENOUGH, 4)
 
 

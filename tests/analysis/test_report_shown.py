@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from safetensors import torch as safetensors
@@ -24,7 +25,7 @@ from analysis.report.drawn import MOST
 from analysis.report.kinds import _generators, _means_in_words, _seen, _table
 from analysis.report.page import Report
 from analysis.report.studies import _beside, studies_of
-from analysis.report.told import ANSWERED, Around, Told
+from analysis.report.told import ANSWERED, Around, Sheet, Told
 from analysis.results import Results
 from analysis.scaling import Answer
 from orchestrator.command.files import csv_bytes
@@ -239,6 +240,9 @@ def test_shares_of_generators_do_not_read_as_if_they_reached_what_they_miss() ->
     of_shares = {name for name in names if is_share(name)}
     assert of_shares >= {"seen_both", "agree", "agree_level2", "probe_tokens", "unseen_codes", "dit_level2"}
     assert not of_shares & {"seed", "steps", "status", "rise_from", "gate_1", "key"}
+    few = pd.DataFrame([{"unseen_codes": 0.01009, "unseen_pairs": 0.2, "loss": 0.59971}])
+    bounded = Sheet("runs", "", few, shares=of_shares)
+    assert [cell.text for cell in lines_of(bounded)[0]] == ["0.0101", "0.2", "0.6"], "what is to be small is rounded up"
 
 
 def test_settings_and_measures_that_are_called_like_columns_of_this_project_keep_their_names(ask: Ask, tmp_path: Path) -> None:

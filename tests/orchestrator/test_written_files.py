@@ -213,6 +213,7 @@ def test_a_folder_that_is_gone_is_told_in_a_line(
         ("-m", "python -m mypackage", False),
         ("-m", "python -um mypackage -m orchestrator.scaling", False),
         (str(Path(sys.executable).with_name("sweep")), "sweep scaling", True),
+        (os.path.relpath(Path(sys.executable).with_name("sweep"), ROOT), "sweep scaling", True),
         ("/my/sweep", "sweep scaling", False),
     ],
 )
