@@ -82,8 +82,8 @@ def _share(rows: Sequence[Mapping[Hashable, Any]]) -> str:
         fixed, least = one["fixed_images"], min(_tried(one, True), default=math.inf)
         far = {was: sum(value + fixed > BAD_LUCK * (least + fixed) for value in _tried(one, was)) for was in (True, False)}
         missed, among = missed + far[False], among + sum(far.values())
-    told = f"Of {among} runs with over {BAD_LUCK:g} times as much as the least that passes in their search, {missed} miss"
-    return f"{told}, and of all runs more may"
+    told = f"Of {among} runs with over {BAD_LUCK:g} times as much as the least that passes in their search, {missed} "
+    return f"{told}{'misses' if missed == 1 else 'miss'}; the share of all runs may be larger"
 
 
 def _tried(one: Mapping[Hashable, Any], passed: bool) -> list[float]:

@@ -176,8 +176,8 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     low, high = slope_interval([_seen(line, along) for line in used.to_dict("records")])
     side, end = ("below", low) if exponent < low else ("above", high)
-    if not low <= exponent <= high and f"{exponent:.2f}" != f"{end:.2f}":
-        of_runs = f"{low:.2f} to {high:.2f}"
+    if not low <= exponent <= high and round(exponent, 2) != round(end, 2):
+        of_runs = " to ".join(f"{round(one, 2) + 0.0:.2f}" for one in (low, high))  # not -0.00
         notes.append(f"the thresholds' exponent lies {side} what the runs say, {of_runs}, and widens the interval")
     return result(numbers=(exponent, min(low, exponent), max(high, exponent), prefactor))
 

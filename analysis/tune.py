@@ -277,8 +277,8 @@ def crossed_mean(settings: Sequence[Mapping[int, float]], up: bool, logs: bool) 
 
 def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool) -> dict[str, Any]:
     """Two settings seed by seed: the mean `ratio` of the first to the second where `logs`, else their mean `difference`, with
-    the t-interval [`lower`, `upper`] over the `pairs` of seeds, NaN where all pairs are alike, and whether it `decides`: lies
-    on one side of no difference."""
+    the t-interval [`lower`, `upper`] over the `pairs` of seeds, NaN where all pairs are alike, and whether it `decides`: the
+    interval lies on one side of no difference, and there are LEAST_PAIRS of seeds."""
     pairs = [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
     middle, lower, upper = interval([math.log(a) - math.log(b) if logs else a - b for a, b in pairs], False)
     kind = "ratio" if logs else "difference"

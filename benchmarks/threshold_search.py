@@ -338,10 +338,10 @@ def scale(workers: int, speculate: bool, studies: int) -> tuple[float, float]:
     return trainings / studies / len(plan), lasted / studies
 
 
-def lapsing(share: float, studies: int, most: int | None) -> tuple[Tally, float, float]:
+def lapsing(share: float, studies: int, most: int | None, seeds: Sequence[int] = SEEDS) -> tuple[Tally, float, float]:
     """Studies in which this share of the runs fails whatever its count; of thresholds over D*, the median, and the geometric
     mean."""
-    plan = brackets(most=most)
+    plan = brackets(seeds=seeds, most=most)
     search, ours, ratios = ThresholdSearch(plan, RESOLUTION), Tally(), list[float]()
     for name in range(studies):
         world = World(name, 0.05, kind="lapses", lapses=share)
@@ -426,6 +426,13 @@ def main() -> None:
                 f"{mean:.2f}",
             )
             print("| " + " | ".join(cells) + " |", flush=True)
+    print(f"\nOne run in five fails whatever its count, of up to {WIDE:,}, and there are more seeds:\n")
+    print("| seeds | coverage of D* | interval | threshold / D*: median |")
+    print("|" + " ---: |" * 4)
+    for count in (3, 8, 16, 32):
+        ours, ratio, _ = lapsing(0.2, max(1, studies // 20), WIDE, range(count))
+        held, width = ours.covered / ours.summaries, math.exp(ours.width / ours.summaries)
+        print(f"| {count} | {held:.1%} of {ours.summaries} | x {width:.2f} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

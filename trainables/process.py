@@ -186,7 +186,7 @@ class _Lines:
     @property
     def last_line(self) -> str:
         """The last of these as it was printed, without what is blank around it; empty if nothing was printed."""
-        return _text(self._last[-1]).strip() if self._last else ""
+        return next((text for line in reversed(self._last) if (text := _text(line).strip())), "")
 
     def _add(self, lines: bytes) -> None:
         if not self._has_begun:

@@ -136,7 +136,7 @@ def of_generators(sides: Sequence[tuple[RunSpec, int]], first: int, study: str) 
 
 def alike(spec: RunSpec, which: Mapping[str, Scalar]) -> RunSpec | None:
     """A generator like this one but for some of OF_WHICH; None if a tier does not have it."""
-    if (found := _nearest(spec)) is None:
+    if (found := _nearest(spec)) is None or _has_in_vain(spec, found[1]):
         return None
     tier, apart = found
     which = {**_which(spec), **which}
@@ -153,8 +153,8 @@ def _generator(spec: RunSpec, study: str) -> dict[str, str] | None:
     if spec.dataset in REAL or (found := _nearest(spec)) is None:
         return None
     tier, apart = found
-    if meaningless(_which(spec) | {name: known_value(spec, name) for name in BELONGING}) & apart.keys():
-        return None  # it was given beside others, to which it means something, and is refused alone
+    if _has_in_vain(spec, apart):
+        return None
     asked: dict[str, Any] = {"--families": spec.decoder, "--tokenizers": spec.encoding}
     if study == "conditioning":
         asked["--conditionings"] = known_value(spec, "conditioning")
@@ -183,6 +183,13 @@ def _nearest(spec: RunSpec) -> tuple[str, dict[str, Any]] | None:
         if made == dataclasses.replace(spec, seed=0):
             found.append((tier, apart))
     return min(found, key=lambda one: len(one[1]), default=None)
+
+
+def _has_in_vain(spec: RunSpec, apart: Collection[str]) -> bool:
+    """Whether one of these settings means nothing to a generator: it was given beside others, to which it means something, and
+    no study takes it for this one alone."""
+    settings = _which(spec) | {name: known_value(spec, name) for name in BELONGING}
+    return not meaningless(settings).isdisjoint(apart)
 
 
 def _which(spec: RunSpec) -> dict[str, Any]:

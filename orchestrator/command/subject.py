@@ -24,6 +24,8 @@ from trainables.settings import Setting, alternatives, listed, settings_class, s
 from trainables.spec import Scalar
 from trainables.task import Task, load_task
 
+SHORT_WORD = 5
+"""Letters of a name that is like many others."""
 NEUTRAL = {
     " For bumps from 8 to 1024\\.": "",
     "; of bumps, the grid": "",
@@ -199,11 +201,14 @@ def read_pairs(known: Mapping[str, Setting], pairs: Sequence[str]) -> dict[str, 
 
 def _meant(name: str, known: Collection[str]) -> str:
     """The setting, or the option of the command in progress, that somebody may have meant by a name that is no setting."""
-    others = options_here()
-    near = get_close_matches(name, [*known, *others], n=1, cutoff=0.7)  # `families` is that near to `family`
+    of_settings = options_here()
+    options = {option.removeprefix("--").replace("-", "_"): option for option in of_settings.values()}
+    cutoff = 0.7 if len(name) > SHORT_WORD else 0.8  # `families` is that near to `family`, and `gate` to `rate`
+    near = [name] if name in of_settings else get_close_matches(name, [*known, *options], n=1, cutoff=cutoff)
     if not near:
         return ""
-    meant = near[0] if near[0] in known else f"{others[near[0]]}, an option of this command,"
+    option = of_settings.get(name) or options.get(near[0])
+    meant = near[0] if near[0] in known or option is None else f"{option}, an option of this command,"
     return f"perhaps {meant} is meant; "
 
 

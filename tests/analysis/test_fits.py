@@ -329,6 +329,10 @@ class TestPowerLaw:
         assert (law.exponent, law.lower, law.upper) == pytest.approx((1.8, min(1.8, of_runs[0]), max(1.8, of_runs[1])))
         assert law.note == (f"the thresholds' exponent lies {told}, and widens the interval" if told else "")
 
+    def test_no_interval_is_said_to_be_widened_by_errors_of_rounding(self) -> None:
+        rows = [line(16, s, 32, fixed=32, verdict="minimum") | {"width": p} for p in (32, 64, 128) for s in range(3)]
+        assert "widens" not in fit_power_law(frame(*rows), Axes(along="width")).note
+
     @pytest.mark.slow(2)
     def test_sizes_that_are_off_one_law_for_all_seeds_alike_are_seldom_called_a_break(
         self, monkeypatch: pytest.MonkeyPatch

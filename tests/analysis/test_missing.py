@@ -385,6 +385,9 @@ def test_what_no_study_can_be_asked_for_alone_is_only_shown() -> None:
     beside = generator("toy", 0, {"decoder": "maskgit", "encoding": "vq"})
     beside = dataclasses.replace(beside, options=tuple(sorted({**dict(beside.options), "ddim_steps": 7}.items())))
     real = dataclasses.replace(DIT, dataset="celeba")
+    mixed = dataclasses.replace(DIT, options=tuple(sorted({**dict(DIT.options), "mixture": 4}.items())))
+    [command] = commands("conditioning", generated(of_seeds(mixed, 0, 1, 2)))
+    assert command == "python -m orchestrator.conditioning --seeds 3 --store 'some store' --dry-run"
     for spec, claim in ((beside, "categorical-forgets"), (real, "continuous-beats-categorical")):
         [command] = commands(claim, generated(of_seeds(spec, 0)))
         assert command == "python -m orchestrator.objectives --seeds 3 --store 'some store' --dry-run"

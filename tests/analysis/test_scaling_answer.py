@@ -83,8 +83,8 @@ def test_a_run_that_misses_far_above_one_that_passes_is_told_of() -> None:
     so = "If such runs miss by bad luck, thresholds come out too high: make runs more reliable, by longer training for "
     so += "example, and ask again. If it is not luck, larger values make runs worse there"
     [line] = Answer.of([FAR], SETTINGS).doubts
-    share = "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss, and of all runs more may"
-    assert line == f"{told}. {share}. {so}"
+    share = "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 misses; the share of all runs"
+    assert line == f"{told}. {share} may be larger. {so}"
     [line] = Answer.of([FAR, of_tried(2, *FAR["tried"], N=24), of_tried(3, *FAR["tried"], N=32)], SETTINGS).doubts
     assert line.startswith(f"{told}, and so in 2 more, at N = 24, 32. Of 6 runs with over 1.5 times")
     other = {**FAR, "tried": ((1, True), (3, False)), "fixed_images": 0}
@@ -769,4 +769,4 @@ def test_plain_values_have_no_nan() -> None:
 def test_a_share_of_misses_counts_the_images_always_present() -> None:
     tried = (100, True), (160, False), (260, False), (300, True)
     [line] = Answer.of([of_tried(1, *tried) | {"fixed_images": 40}], SETTINGS).doubts
-    assert "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss, " in line
+    assert "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 misses; " in line

@@ -132,6 +132,7 @@ def test_it_is_known_which_line_told_the_accuracy(begin: Begin, printed: str) ->
         ("""0.1; echo 0.25; echo; echo""", 0.25),
         ("""'[1]'; echo '{"accuracy": tru'; echo '{"a": {"b": 1}}'; printf 0.5""", 0.5),
         (r"""accuracy; printf '\t0.5\t\n'""", 0.5),
+        (r"""accuracy; echo 0.5; printf '\302\240\n'""", 0.5),
         (r"""accuracy; printf '\302\2400.5'; printf '%0600d\n' 0""", 0.5),  # a space that does not break, and many digits
     ],
 )
