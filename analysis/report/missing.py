@@ -31,7 +31,7 @@ from trainables.spec import RunSpec, Scalar
 BUMPS_BESIDE_STRIPES = 50
 """Where neither the claim nor a run says how many."""
 
-OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
+WITH_OPTION: Mapping[str, tuple[str, ...]] = {
     "objectives": VARIED, "conditioning": (*OF_CONDITIONING["both"], *VARIED), "jepa": (*JEPA, *VARIED),
 }  # fmt: skip
 """The settings with an option of their own, by the study of generators."""
@@ -162,7 +162,7 @@ def _generator(spec: RunSpec, study: str) -> dict[str, str] | None:
     if study == "jepa":  # which varies them if it is asked for nothing
         apart |= {name: known_value(spec, name) for name in JEPA[: 2 if known_value(spec, "jepa") else 1]}
     for name, value in apart.items():
-        has_option = name in (*OF_RUNS, *OF_GENERATORS[study], "holdout")
+        has_option = name in (*OF_RUNS, *WITH_OPTION[study], "holdout")
         asked[f"--{CALLED.get(name, name).replace('_', '-')}" if has_option else name] = value
     return {name: _text(value) for name, value in {**asked, "--precision": spec.precision}.items()}
 

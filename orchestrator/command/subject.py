@@ -204,12 +204,10 @@ def _meant(name: str, known: Collection[str]) -> str:
     of_settings = options_here()
     options = {option.removeprefix("--").replace("-", "_"): option for option in of_settings.values()}
     cutoff = 0.7 if len(name) > SHORT_WORD else 0.8  # `families` is that near to `family`, and `gate` to `rate`
-    near = [name] if name in of_settings else get_close_matches(name, [*known, *options], n=1, cutoff=cutoff)
-    if not near:
-        return ""
-    option = of_settings.get(name) or options.get(near[0])
-    meant = near[0] if near[0] in known or option is None else f"{option}, an option of this command,"
-    return f"perhaps {meant} is meant; "
+    near = next(iter(get_close_matches(name, [*known, *options], n=1, cutoff=cutoff)), None)
+    option = of_settings.get(name) or (options.get(near) if near is not None and near not in known else None)
+    meant = near if option is None else f"{option}, an option of this command,"
+    return "" if meant is None else f"perhaps {meant} is meant; "
 
 
 def option_of(name: str) -> str:
